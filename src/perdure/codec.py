@@ -1,0 +1,490 @@
+"""Entry <-> one JSON object. Whatever is not known keeps its bytes.
+
+An `Entry` is a header (id, type, created_at, parent_id), its raw bytes, encoded once, and a typed
+view that is decoded when asked for. Stores see header and raw only. Nothing outside this module
+knows how an entry is spelled in JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from perdure.entry import (
+    Compaction,
+    Custom,
+    Ephemeral,
+    Message,
+    Opaque,
+    OpaquePart,
+    Part,
+    TreeEntry,
+    _Entry,
+    custom_kinds,
+    custom_types,
+)
+from perdure.errors import AppendRejectedError
+from perdure.fact import Fact, KnownFact
+
+RESERVED = ("seq", "session_id", "batch", "sum")
+"""Names that stores and streams add to an entry; one that brings its own is refused."""
+
+MAX_ID_BYTES = 512
+
+View = Message | Compaction | Custom | Fact | Opaque
+Draft = TreeEntry | Fact | object
+"""What can be made into an entry: a typed entry, or an instance of a registered custom class."""
+
+
+class _Header(Struct):
+    id: str
+    type: str
+    created_at: datetime
+    parent_id: str | UnsetType | None = UNSET
+    seq: msgspec.Raw | UnsetType = UNSET
+    session_id: msgspec.Raw | UnsetType = UNSET
+    batch: msgspec.Raw | UnsetType = UNSET
+    sum: msgspec.Raw | UnsetType = UNSET
+
+
+class _LooseMessage(Struct):
+    parts: list[msgspec.Raw]
+
+
+class _Tag(Struct):
+    type: str
+
+
+def _enc_hook(value: object) -> object:
+    if isinstance(value, OpaquePart):
+        return msgspec.Raw(value.raw)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
+_decode_header = msgspec.json.Decoder(_Header).decode
+_view_decoder: msgspec.json.Decoder[Message | Compaction | Custom | KnownFact] = (
+    msgspec.json.Decoder(Message | Compaction | Custom | KnownFact)
+)
+_decode_view = _view_decoder.decode
+_decode_part = msgspec.json.Decoder(Part).decode
+_decode_loose = msgspec.json.Decoder(_LooseMessage).decode
+_decode_tag = msgspec.json.Decoder(_Tag).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Entry:
+    """One entry as stores see it: its header and its bytes. Immutable.
+
+    `parent_id` is UNSET on a fact (`in_tree` says which). Two entries are equal when their bytes
+    are.
+    """
+
+    __slots__ = ("_view", "created_at", "id", "parent_id", "raw", "type")
+
+    def __init__(
+        self,
+        entry_id: str,
+        entry_type: str,
+        created_at: datetime,
+        parent_id: str | UnsetType | None,
+        raw: bytes,
+        view: View | None = None,
+    ) -> None:
+        self.id = entry_id
+        self.type = entry_type
+        self.created_at = created_at
+        self.parent_id = parent_id
+        self.raw = raw
+        self._view = view
+
+    @property
+    def in_tree(self) -> bool:
+        """Whether it is a tree entry; a fact otherwise."""
+        return self.parent_id is not UNSET
+
+    @property
+    def view(self) -> View:
+        """The typed entry; `Opaque` where this version cannot type it. Decoded once."""
+        if self._view is None:
+            self._view = _decode(self)
+        return self._view
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.type} {self.id}>"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry and its `seq`."""
+
+    seq: int
+    entry: Entry
+
+    @property
+    def id(self) -> str:
+        """The entry's id."""
+        return self.entry.id
+
+    @property
+    def type(self) -> str:
+        """The entry's type."""
+        return self.entry.type
+
+    @property
+    def created_at(self) -> datetime:
+        """When the entry was made, by the clock of whoever made it."""
+        return self.entry.created_at
+
+    @property
+    def parent_id(self) -> str | UnsetType | None:
+        """The entry's place; UNSET on a fact."""
+        return self.entry.parent_id
+
+    @property
+    def raw(self) -> bytes:
+        """The entry's bytes."""
+        return self.entry.raw
+
+    @property
+    def view(self) -> View:
+        """The typed entry."""
+        return self.entry.view
+
+
+def _decode(entry: Entry) -> View:
+    try:
+        view: View = _decode_view(entry.raw)
+    except _BROKEN:
+        loose = _decode_message_with_opaque_parts(entry.raw) if entry.type == "message" else None
+        view = loose or _opaque(entry)
+    if isinstance(view, Fact) is entry.in_tree and not isinstance(view, Opaque):
+        return _opaque(entry)
+    if isinstance(view, Custom) and (cls := custom_types.get(view.kind)) is not None:
+        try:
+            return msgspec.structs.replace(view, data=msgspec.convert(view.data, cls))
+        except msgspec.ValidationError:
+            return view
+    return view
+
+
+def _opaque(entry: Entry) -> Opaque:
+    return Opaque(
+        id=entry.id, type=entry.type, created_at=entry.created_at, parent_id=entry.parent_id
+    )
+
+
+def _decode_message_with_opaque_parts(raw: bytes) -> Message | None:
+    try:
+        parts = [_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts]
+        fields = _decode_object(raw)
+        fields["parts"] = msgspec.Raw(b"[]")
+        message = _decode_view(msgspec.json.encode(fields))
+    except _BROKEN:
+        return None
+    assert isinstance(message, Message)
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+def _decode_any_part(raw: bytes) -> Part:
+    try:
+        return _decode_part(raw)
+    except _BROKEN:
+        return OpaquePart(_decode_tag(raw).type, raw)
+
+
+def decode_parts(raw: bytes) -> tuple[Part, ...]:
+    """Decodes a JSON list of parts strictly.
+
+    Raises:
+        AppendRejectedError: it is no list of parts that this version knows; the text says where.
+
+    """
+    try:
+        return tuple(msgspec.json.decode(raw, type=list[Part]))
+    except _BROKEN as error:
+        raise AppendRejectedError(f"these are no parts of a message: {error}") from error
+
+
+def encode(value: object) -> bytes:
+    """JSON of a value as entries are spelled: NaN is null, a lone surrogate is U+FFFD.
+
+    Raises:
+        AppendRejectedError: it is not JSON, or is nested too deeply. Nothing is stored.
+
+    """
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return encode(_clean(msgspec.to_builtins(value, enc_hook=_to_builtins)))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise AppendRejectedError(f"this cannot be written as JSON: {error}") from error
+
+
+def _to_builtins(value: object) -> object:
+    if isinstance(value, OpaquePart):
+        return json.loads(value.raw)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {_clean(key): _clean(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_clean(item) for item in value]
+        case _:
+            return value
+
+
+def clean_text(value: str) -> str:
+    """The text with each lone surrogate as U+FFFD; the same object where there is none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Entry:
+    """Makes the entry of a draft, placed under `parent_id`; its bytes are final.
+
+    `parent_id` UNSET keeps the draft's own place, and makes an unplaced one a root. An entry that
+    is sealed already comes back as it is.
+
+    Raises:
+        AppendRejectedError: the draft is not an entry, is ephemeral, or is not valid. Nothing is
+            stored.
+
+    """
+    if isinstance(draft, Entry):
+        return draft
+    if isinstance(draft, Ephemeral):
+        raise AppendRejectedError("an ephemeral message is never stored; pass it to run()")
+    kind = custom_kinds.get(type(draft))
+    view = Custom(kind=kind, data=draft) if kind is not None else draft
+    if not isinstance(view, _Entry):
+        raise AppendRejectedError(
+            f"{type(draft).__name__} is not an entry; make one with perdure.text(), Message(), "
+            "Custom() or a class registered with @perdure.custom(kind)"
+        )
+    if isinstance(view, TreeEntry):
+        if parent_id is UNSET and view.parent_id is UNSET:
+            parent_id = None
+        if parent_id is not UNSET:
+            view = msgspec.structs.replace(view, parent_id=parent_id)
+    raw = encode(view)
+    try:
+        header = _decode_header(raw)
+        checked: View | None = _decode_strictly(view, raw)
+    except _BROKEN as error:
+        raise AppendRejectedError(f"not a valid {view.type} entry: {error}") from error
+    _check_id(header.id)
+    if isinstance(checked, Custom):
+        checked = None  # its view holds an instance of the registered class: decode when asked
+    return Entry(header.id, header.type, header.created_at, header.parent_id, raw, checked)
+
+
+def _decode_strictly(view: _Entry, raw: bytes) -> View:
+    """Decodes what was just encoded; parts that were read as opaque may stay so."""
+    if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
+        known = tuple(part for part in view.parts if not isinstance(part, OpaquePart))
+        _decode_view(encode(msgspec.structs.replace(view, parts=known)))
+        message = _decode_message_with_opaque_parts(raw)
+        assert message is not None
+        return message
+    return _decode_view(raw)
+
+
+def _check_id(entry_id: str) -> None:
+    if not 1 <= len(entry_id.encode()) <= MAX_ID_BYTES:
+        raise AppendRejectedError(f"an entry's id has 1 to {MAX_ID_BYTES} bytes")
+
+
+def read_entry(raw: bytes) -> Entry:
+    """The entry of its stored bytes; decodes the header only.
+
+    Raises:
+        ValueError: these bytes are no entry: not JSON, not UTF-8, no object, or a header field is
+            missing or of the wrong type.
+
+    """
+    try:
+        header = _decode_header(raw)
+    except _BROKEN:
+        return _read_foreign(raw)
+    return Entry(header.id, header.type, header.created_at, header.parent_id, raw)
+
+
+def import_entry(raw: bytes) -> Entry:
+    """The entry of bytes that come from elsewhere, checked whole; its bytes stay as they are.
+
+    Raises:
+        AppendRejectedError: these bytes are no entry, or use a reserved name. Nothing is stored.
+
+    """
+    try:
+        raw.decode()
+        entry = read_entry(raw)
+        fields = json.loads(raw, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise AppendRejectedError(f"these bytes are no entry: {error}") from error
+    if taken := [name for name in RESERVED if name in fields]:
+        raise AppendRejectedError(f"an entry cannot bring the reserved field {taken[0]!r}")
+    _check_id(entry.id)
+    return entry
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a field is there twice")
+    return fields
+
+
+def _read_foreign(raw: bytes) -> Entry:
+    """A line that msgspec cannot decode (NaN, 1e400, an escaped lone surrogate) may be sound."""
+    try:
+        fields = json.loads(raw.decode())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(fields, dict):
+        raise ValueError("not an object")
+    try:
+        stamp = msgspec.convert(fields["created_at"], datetime)
+    except (KeyError, msgspec.ValidationError):
+        stamp = datetime.fromtimestamp(0, UTC)
+    try:
+        entry_id, entry_type, parent_id = fields["id"], fields["type"], fields.get("parent_id")
+    except KeyError as error:
+        raise ValueError(f"the field {error} is missing") from error
+    if not (isinstance(entry_id, str) and isinstance(entry_type, str)):
+        raise ValueError("id and type are strings")
+    if not isinstance(parent_id, str | None):
+        raise ValueError("parent_id is a string or null")
+    place = clean_text(parent_id) if isinstance(parent_id, str) else None
+    return Entry(
+        clean_text(entry_id),
+        clean_text(entry_type),
+        stamp,
+        place if "parent_id" in fields else UNSET,
+        raw,
+    )
+
+
+def next_sum(previous: bytes, raw: bytes) -> bytes:
+    """The running sum after `raw`: the first 16 bytes of SHA-256 over the sum before and it."""
+    return hashlib.sha256(previous + raw).digest()[:16]
+
+
+def first_sum(header: bytes) -> bytes:
+    """The running sum of a session without entries: over its header's bytes."""
+    return hashlib.sha256(header).digest()[:16]
+
+
+def splice(prefix: bytes, raw: bytes) -> bytes:
+    """An object with `prefix` (`b'"seq":1,'`) put in front of the fields of `raw`."""
+    return b"{" + prefix + raw[1:]
+
+
+_SUFFIX = re.compile(
+    rb',"seq":([1-9][0-9]*),"sum":"([0-9a-f]{32})"(?:,"batch":\[([1-9][0-9]*),([1-9][0-9]*)\])?\}\Z'
+)
+
+
+class Line(Struct, frozen=True):
+    """One line of a JSON-lines journal: an entry and what the file adds to it."""
+
+    entry: Entry
+    seq: int | None
+    sum: bytes | None
+    batch: tuple[int, int] | None
+
+
+def write_line(entry: Entry, seq: int, running_sum: bytes, batch: tuple[int, int]) -> bytes:
+    """The line of an entry, newline included; `batch` is (k, n), left out where n is 1."""
+    frame = b',"batch":[%d,%d]' % batch if batch[1] > 1 else b""
+    tail = b',"seq":%d,"sum":"%s"%s}\n' % (seq, running_sum.hex().encode(), frame)
+    return entry.raw[:-1] + tail
+
+
+def read_line(line: bytes) -> Line:
+    """The entry of a line without its newline, and what the file had added to it.
+
+    A line that this program wrote gives back the entry's bytes exactly. In a foreign line the
+    added fields may stand anywhere; white space around its top-level fields is not kept then.
+
+    Raises:
+        ValueError: the line is no entry.
+
+    """
+    found = _SUFFIX.search(line[-160:])
+    if found is not None:
+        start = len(line) - (len(found[0]))
+        raw = line[:start] + b"}"
+        batch = (int(found[3]), int(found[4])) if found[3] else None
+        return Line(read_entry(raw), int(found[1]), bytes.fromhex(found[2].decode()), batch)
+    stripped = line.strip(b" \t\r")
+    stripped.decode()
+    try:
+        header = _decode_header(stripped)
+    except _BROKEN:
+        return _read_foreign_line(stripped)
+    if header.seq is UNSET and header.sum is UNSET and header.batch is UNSET:
+        return Line(read_entry(stripped), None, None, None)
+    fields = _decode_object(stripped)
+    added = {name: fields.pop(name) for name in ("seq", "sum", "batch") if name in fields}
+    try:
+        return Line(
+            read_entry(msgspec.json.encode(fields)),
+            msgspec.json.decode(added["seq"], type=int) if "seq" in added else None,
+            bytes.fromhex(msgspec.json.decode(added["sum"], type=str)) if "sum" in added else None,
+            msgspec.json.decode(added["batch"], type=tuple[int, int]) if "batch" in added else None,
+        )
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_foreign_line(line: bytes) -> Line:
+    """A line with JSON that msgspec cannot decode: sound, and opaque."""
+    entry = _read_foreign(line)
+    fields = json.loads(line)
+    seq, running_sum, batch = (fields.pop(name, None) for name in ("seq", "sum", "batch"))
+    if seq is running_sum is batch is None:
+        return Line(entry, None, None, None)
+    return Line(
+        _read_foreign(json.dumps(fields).encode()),
+        msgspec.convert(seq, int | None),
+        bytes.fromhex(running_sum) if isinstance(running_sum, str) else None,
+        msgspec.convert(batch, tuple[int, int] | None),
+    )
+
+
+def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:
+    """Seals a batch as it is placed already; ids in it are unique.
+
+    Raises:
+        AppendRejectedError: one of them is not an entry, or two share an id. Nothing is stored.
+
+    """
+    entries = tuple(seal(draft) for draft in drafts)
+    if len(entries) > 1 and len({entry.id for entry in entries}) < len(entries):
+        raise AppendRejectedError("two entries of one batch have the same id")
+    return entries

@@ -1,0 +1,217 @@
+"""Every error that leaves Perdure, and what each says about the data.
+
+PerdureError
+├─ InvalidSessionIdError   ├─ SessionNotFoundError   ├─ SessionExistsError   ├─ SessionDeletedError
+├─ EntryNotFoundError      ├─ SessionBusyError       ├─ SessionClosedError   ├─ NoLoopError
+├─ CursorVoidError         ├─ RunEndedError          ├─ FormatTooNewError
+├─ UnknownSchemeError      ├─ MissingExtraError      ├─ ConfigurationError   ├─ LoopError
+├─ StoreError
+│   ├─ AppendRejectedError     certainly not stored; the session is well
+│   ├─ AppendConflictError     certainly not stored; another writer is ahead
+│   ├─ AppendUncertainError    may be stored: reload, then decide
+│   └─ StoreUnavailableError   nothing was attempted
+└─ UnrecoverableError          never shown as a healthy session
+    ├─ JournalCorruptError     session_id, seq, place
+    └─ StateUnreplayableError
+
+An error carries fields, not only text, and its text says what to do. A driver's own exception
+never crosses a store's edge; it stays as `__cause__`.
+"""
+
+from __future__ import annotations
+
+
+class PerdureError(Exception):
+    """The root: catching it catches everything that Perdure raises on purpose."""
+
+
+class _SessionError(PerdureError):
+    def __init__(self, session_id: str, message: str) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
+
+class InvalidSessionIdError(PerdureError):
+    """The session id breaks the rules of `store.check_session_id`; nothing was attempted."""
+
+    def __init__(self, session_id: object, reason: str) -> None:
+        super().__init__(
+            f"invalid session id: {reason}. A session id is a string of 1 to 512 UTF-8 bytes "
+            "without control characters or lone surrogates, and not '.' or '..'"
+        )
+        self.session_id = session_id
+        self.reason = reason
+
+
+class SessionNotFoundError(_SessionError):
+    """No session has this id in this store; nothing was stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id, f"no session {session_id!r} in this store; create it first")
+
+
+class SessionExistsError(_SessionError):
+    """The id is taken; the existing session is untouched and nothing was stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            session_id, f"session {session_id!r} exists already; open it, or choose another id"
+        )
+
+
+class SessionDeletedError(_SessionError):
+    """The incarnation that the caller holds was deleted; certainly not stored."""
+
+    def __init__(self, session_id: str, incarnation: str | None = None) -> None:
+        super().__init__(
+            session_id,
+            f"session {session_id!r} was deleted (incarnation {incarnation}); "
+            "a new session of this id starts empty: open it anew",
+        )
+        self.incarnation = incarnation
+
+
+class EntryNotFoundError(_SessionError):
+    """The session has no such entry; nothing was changed."""
+
+    def __init__(self, session_id: str, entry_id: str, detail: str = "no such entry") -> None:
+        super().__init__(session_id, f"entry {entry_id!r} in session {session_id!r}: {detail}")
+        self.entry_id = entry_id
+
+
+class SessionBusyError(_SessionError):
+    """A run is active; the new one was not started and stored nothing."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"session {session_id!r} has a run in progress; await it, or leave its iteration, "
+            "before starting another",
+        )
+
+
+class SessionClosedError(_SessionError):
+    """The agent was closed; nothing was attempted."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id, f"the agent of session {session_id!r} is closed; open it anew")
+
+
+class NoLoopError(_SessionError):
+    """The agent was opened without a loop, so it cannot run; nothing was stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"session {session_id!r} was opened without a loop: it records, branches and reads, "
+            "but cannot run; pass a loop to perdure.open()",
+        )
+
+
+class CursorVoidError(PerdureError):
+    """The cursor belongs to another incarnation, or is none at all; start again from 0."""
+
+    def __init__(self, cursor: str, detail: str) -> None:
+        super().__init__(f"cursor {cursor!r} is void: {detail}; read again from 0")
+        self.cursor = cursor
+
+
+class RunEndedError(PerdureError):
+    """The run was left before its end; what it had stored stays stored."""
+
+    def __init__(self, message: str = "the run was left before its end") -> None:
+        super().__init__(f"{message}; what it had stored stays stored. Start a new run to go on")
+
+
+class FormatTooNewError(PerdureError):
+    """The log was written by a newer format: it opens for reading and refuses to be written."""
+
+    def __init__(self, place: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{place} has format {found}, this Perdure writes up to {known}: it can be read, "
+            "not written; upgrade perdure to write it"
+        )
+        self.place = place
+        self.found = found
+        self.known = known
+
+
+class UnknownSchemeError(PerdureError):
+    """The store URL has a scheme that no installed store serves."""
+
+    def __init__(self, url: str, schemes: tuple[str, ...]) -> None:
+        super().__init__(
+            f"unknown store URL {url!r}; known are "
+            + ", ".join(schemes)
+            + " (three slashes: a relative path, four: an absolute one)"
+        )
+        self.url = url
+        self.schemes = schemes
+
+
+class MissingExtraError(PerdureError):
+    """Something optional is not installed; the text is the command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f'{what} needs the extra "{extra}": pip install "perdure[{extra}]"')
+        self.extra = extra
+
+
+class ConfigurationError(PerdureError):
+    """A setting, an argument or a combination of them cannot work; nothing was started."""
+
+
+class LoopError(PerdureError):
+    """The inner loop failed or broke the Loop contract; what it had yielded is stored."""
+
+
+class StoreError(PerdureError):
+    """A store could not do what was asked; the subclass says what became of the data."""
+
+
+class AppendRejectedError(StoreError):
+    """Certainly not stored, and retrying the same entries cannot help; the session is well."""
+
+
+class AppendConflictError(StoreError):
+    """Certainly not stored: another writer appended first. Reload, then append anew."""
+
+    def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
+        super().__init__(
+            f"session {session_id!r} stands at seq {actual_seq}, not at {expected_seq}: another "
+            "writer is ahead; reload the session, then append anew"
+        )
+        self.session_id = session_id
+        self.expected_seq = expected_seq
+        self.actual_seq = actual_seq
+
+
+class AppendUncertainError(StoreError):
+    """May be stored: reload, compare the entry ids, and retry the same ids if they are absent."""
+
+
+class StoreUnavailableError(StoreError):
+    """Nothing was attempted: the store is closed, locked, or cannot be reached."""
+
+
+class UnrecoverableError(PerdureError):
+    """The session cannot be shown as healthy until an operator has acted."""
+
+
+class JournalCorruptError(UnrecoverableError):
+    """The log is damaged at `place`; nothing was changed. `perdure verify` lists all damage."""
+
+    def __init__(self, session_id: str, seq: int | None, place: str, detail: str) -> None:
+        super().__init__(
+            f"the journal of session {session_id!r} is damaged at {place}"
+            + (f" (seq {seq})" if seq is not None else "")
+            + f": {detail}. It is left as it is; restore it from a copy"
+        )
+        self.session_id = session_id
+        self.seq = seq
+        self.place = place
+        self.detail = detail
+
+
+class StateUnreplayableError(UnrecoverableError):
+    """The entries are sound but do not fold into a state; nothing was changed."""

@@ -1,0 +1,185 @@
+"""Facts: entries without a place in the tree. None reaches a model; only `leaf_moved` moves a leaf.
+
+Every field that is written once is written for ever: a new version may add a field with a default
+and may not change or drop one (docs/format.md is the normative table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from perdure.entry import Json, Part, ResultPart, _Entry
+
+Source = Literal["user", "routine", "workflow", "hook"]
+Policy = Literal["queue", "steer", "interrupt", "reject"]
+TurnReason = Literal["completed", "stopped", "interrupted", "failed", "refused"]
+
+
+class Fact(_Entry, frozen=True, omit_defaults=True):
+    """The root of all facts."""
+
+
+class Claimed(Fact, tag="claimed", frozen=True, omit_defaults=True):
+    """A node owns the session from here on; each epoch is higher than the one before."""
+
+    epoch: int
+    node: str
+
+
+class TurnStarted(Fact, tag="turn_started", frozen=True, omit_defaults=True):
+    """A turn runs, from the message `message_id`, until its `turn_ended`."""
+
+    turn_id: str
+    message_id: str
+    source: Source = "user"
+    resends: str | None = None
+
+
+class TurnEnded(Fact, tag="turn_ended", frozen=True, omit_defaults=True):
+    """The one end of a turn. The first one counts."""
+
+    turn_id: str
+    reason: TurnReason
+    cause: str | None = None
+
+
+class ToolDispatched(Fact, tag="tool_dispatched", frozen=True, omit_defaults=True):
+    """A tool call is about to start; stored before it does."""
+
+    turn_id: str
+    call_id: str
+    name: str
+    arguments: Json
+    idempotency_key: str
+
+
+class MessageQueued(Fact, tag="message_queued", frozen=True, omit_defaults=True):
+    """A message was accepted while a turn ran; its message entry follows when its turn starts."""
+
+    message_id: str
+    parts: Sequence[Part]
+    policy: Policy = "queue"
+
+
+class MessageDiscarded(Fact, tag="message_discarded", frozen=True, omit_defaults=True):
+    """A queued message will not run."""
+
+    message_id: str
+    why: str
+
+
+class LeafMoved(Fact, tag="leaf_moved", frozen=True, omit_defaults=True):
+    """The next tree entry grows from `leaf_id` (None: before the first entry)."""
+
+    from_id: str | None
+    leaf_id: str | None
+
+
+class ApprovalRequested(Fact, tag="approval_requested", frozen=True, omit_defaults=True):
+    """A tool call waits for somebody's yes."""
+
+    turn_id: str
+    call_id: str
+    name: str
+    arguments: Json
+
+
+class ApprovalAnswered(Fact, tag="approval_answered", frozen=True, omit_defaults=True):
+    """The answer; `arguments` replaces the call's own where it is given."""
+
+    turn_id: str
+    call_id: str
+    approve: bool
+    reason: str | None = None
+    arguments: Json = None
+
+
+class HookRan(Fact, tag="hook_ran", frozen=True, omit_defaults=True):
+    """A hook ran; `seconds` of wall time, `exit` code or None where it has none."""
+
+    event: str
+    handler: str
+    input: Json
+    output: Json
+    exit: int | None
+    seconds: float
+    source: str | None = None
+
+
+class RuntimeAttached(Fact, tag="runtime_attached", frozen=True, omit_defaults=True):
+    """Tools run in this runtime from here on."""
+
+    runtime_id: str
+
+
+class RuntimeLost(Fact, tag="runtime_lost", frozen=True, omit_defaults=True):
+    """The runtime is gone; its calls in flight were interrupted."""
+
+    runtime_id: str
+    cause: str | None = None
+
+
+class LateResult(Fact, tag="late_result", frozen=True, omit_defaults=True):
+    """A result that came after its call had been interrupted; it changes nothing."""
+
+    call_id: str
+    parts: Sequence[ResultPart]
+
+
+class SessionStarted(Fact, tag="session_started", frozen=True, omit_defaults=True):
+    """The SessionStart hooks of this source run next, at most once."""
+
+    source: str
+
+
+class RoutineFired(Fact, tag="routine_fired", frozen=True, omit_defaults=True):
+    """A due time of a routine was claimed."""
+
+    routine_id: str
+    due_at: str
+
+
+class StepStarted(Fact, tag="step_started", frozen=True, omit_defaults=True):
+    """An attempt at a workflow's step; `attempt` counts from 1."""
+
+    step: str
+    attempt: int
+
+
+class StepEnded(Fact, tag="step_ended", frozen=True, omit_defaults=True):
+    """The end of an attempt at a workflow's step."""
+
+    step: str
+    attempt: int
+    reason: str
+
+
+class Gap(Fact, tag="gap", frozen=True, omit_defaults=True):
+    """What a salvage could not keep: `place` in the original, and why."""
+
+    place: str
+    detail: str
+    lost_bytes: int | None = None
+
+
+KnownFact = (
+    Claimed
+    | TurnStarted
+    | TurnEnded
+    | ToolDispatched
+    | MessageQueued
+    | MessageDiscarded
+    | LeafMoved
+    | ApprovalRequested
+    | ApprovalAnswered
+    | HookRan
+    | RuntimeAttached
+    | RuntimeLost
+    | LateResult
+    | SessionStarted
+    | RoutineFired
+    | StepStarted
+    | StepEnded
+    | Gap
+)

@@ -1,0 +1,1 @@
+"""Loops: one module per kind of inner agent."""

@@ -1,0 +1,1 @@
+"""Sessions as actors over a journal, one event stream, and the page as a view of it."""

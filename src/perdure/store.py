@@ -1,0 +1,326 @@
+"""The Store contract: three verbs, and what they promise.
+
+- An append is *atomic* (after a crash the whole batch is there or none of it), *durable* when it
+  returns, and *idempotent* by entry id: the same batch of the same bytes stores nothing and
+  returns the same receipt. That is checked before `expected_seq`.
+- Each stored entry has a `seq` (1, 2, 3, no gap, never reused) and a running sum beside it.
+- `perdure.testing.StoreContract` is the suite that every store passes.
+
+What stores share (ids, headers, batches against what is there) is here; where bytes go is theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+from msgspec import Struct
+
+from perdure import clock
+from perdure.codec import Draft, Entry, StoredEntry, encode, first_sum
+from perdure.errors import (
+    AppendConflictError,
+    AppendRejectedError,
+    FormatTooNewError,
+    InvalidSessionIdError,
+    SessionDeletedError,
+)
+
+FORMAT = 1
+"""The number of the log format that this version writes."""
+
+MAX_SESSION_ID_BYTES = 512
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def check_session_id(session_id: object) -> str:
+    """Returns the id unchanged if it is one: 1 to 512 UTF-8 bytes, compared byte for byte.
+
+    Raises:
+        InvalidSessionIdError: it is not a string, empty, too long, '.' or '..', or has control
+            characters or lone surrogates. The same on every verb and store.
+
+    """
+    if not isinstance(session_id, str):
+        raise InvalidSessionIdError(session_id, f"it is a {type(session_id).__name__}")
+    try:
+        size = len(session_id.encode())
+    except UnicodeEncodeError:
+        raise InvalidSessionIdError(session_id, "it has a lone surrogate") from None
+    if size == 0:
+        raise InvalidSessionIdError(session_id, "it is empty")
+    if size > MAX_SESSION_ID_BYTES:
+        raise InvalidSessionIdError(session_id, f"it has {size} bytes")
+    if session_id in {".", ".."}:
+        raise InvalidSessionIdError(session_id, f"it is {session_id!r}")
+    if _CONTROL.search(session_id):
+        raise InvalidSessionIdError(session_id, "it has control characters")
+    return session_id
+
+
+class _SessionHeader(Struct, tag="session_init", tag_field="type"):
+    id: str
+    parent_id: str | None
+    created_at: datetime
+    incarnation: str
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session's identity. `incarnation` is random: a new session of a deleted id has another.
+
+    `header` is its JSON, the first line of a JSON-lines journal and the start of the running sum.
+    """
+
+    id: str
+    parent_id: str | None
+    created_at: datetime
+    incarnation: str
+    header: bytes = field(repr=False)
+    format: int = FORMAT
+
+    @property
+    def first_sum(self) -> bytes:
+        """The running sum before the first entry."""
+        return first_sum(self.header)
+
+    def check_writable(self) -> None:
+        """Raises FormatTooNewError if a newer version wrote this log: it can be read only."""
+        if self.format > FORMAT:
+            raise FormatTooNewError(f"session {self.id!r}", self.format, FORMAT)
+
+    def check_incarnation(self, incarnation: str | None) -> None:
+        """Raises SessionDeletedError if the caller holds another incarnation than this one."""
+        if incarnation is not None and incarnation != self.incarnation:
+            raise SessionDeletedError(self.id, incarnation)
+
+
+def new_session(session_id: str, parent_id: str | None = None) -> Session:
+    """A session that is about to be created: now, with a new incarnation.
+
+    Raises:
+        InvalidSessionIdError: `session_id` or `parent_id` is not one.
+
+    """
+    check_session_id(session_id)
+    if parent_id is not None:
+        check_session_id(parent_id)
+    header = _SessionHeader(session_id, parent_id, clock.now(), clock.new_id(), FORMAT)
+    return Session(
+        session_id, parent_id, header.created_at, header.incarnation, encode(header), FORMAT
+    )
+
+
+def read_session(header: bytes) -> Session:
+    """The session of its header's bytes. Unknown fields stay in `header`.
+
+    Raises:
+        ValueError: these bytes are not the header of a session.
+
+    """
+    try:
+        header.decode()
+        fields = msgspec.json.decode(header, type=_SessionHeader)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not the header of a session: {error}") from error
+    return Session(
+        fields.id, fields.parent_id, fields.created_at, fields.incarnation, header, fields.format
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof that these entries are stored, durably, with these `seq`s.
+
+    An append of nothing has a receipt without entries, whose `last_seq` is where the log stands.
+    """
+
+    entries: tuple[StoredEntry, ...]
+    first_seq: int
+    last_seq: int
+
+
+def receipt_of(entries: Sequence[StoredEntry], last_seq: int = 0) -> Receipt:
+    """The receipt of stored entries; of none, at `last_seq`."""
+    if not entries:
+        return Receipt((), last_seq + 1, last_seq)
+    return Receipt(tuple(entries), entries[0].seq, entries[-1].seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Consecutive entries of a journal, ascending; `last_seq` is where the journal stands."""
+
+    entries: tuple[StoredEntry, ...]
+    has_more: bool
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathPage:
+    """Consecutive entries of a path, root side first; `has_more`: the path goes on to the root."""
+
+    entries: tuple[StoredEntry, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What can be said of a session without reading its entries."""
+
+    session: Session
+    last_seq: int
+    summary: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LookPage:
+    """A page of a listing; `next` is the `after` of the next page, None on the last."""
+
+    sessions: tuple[Look, ...]
+    next: str | None
+
+
+class Store(Protocol):
+    """What the durable agent needs of a store. Safe to call from many tasks of one event loop."""
+
+    async def create_session(
+        self,
+        session_id: str,
+        *,
+        parent_id: str | None = None,
+        entries: Sequence[Draft | Entry] = (),
+    ) -> Session:
+        """Creates the session with these entries, in one atomic and durable step.
+
+        Raises:
+            InvalidSessionIdError: not an id; nothing stored.
+            SessionExistsError: the id is taken; nothing stored.
+            AppendRejectedError: an entry is not valid; nothing stored, no session either.
+            AppendUncertainError: may be stored: try to load it.
+            StoreUnavailableError: nothing was attempted.
+
+        """
+        ...
+
+    async def load_session(self, session_id: str) -> Session:
+        """The session of this id.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, JournalCorruptError, StoreUnavailableError.
+
+        """
+        ...
+
+    async def load_entries(self, session_id: str, *, after: int = 0) -> Sequence[StoredEntry]:
+        """The entries with a `seq` above `after`, in order; none where the log ends before.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+            JournalCorruptError: the log is damaged; never a silently shorter conversation.
+
+        """
+        ...
+
+    async def append_entries(
+        self,
+        session_id: str,
+        entries: Sequence[Draft | Entry],
+        *,
+        expected_seq: int | None = None,
+        incarnation: str | None = None,
+    ) -> Receipt:
+        """Appends the batch atomically and durably; the same batch again changes nothing.
+
+        With `expected_seq` only if the log stands there; with `incarnation` only to that one.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError: nothing stored.
+            SessionDeletedError: that incarnation is gone; nothing stored.
+            AppendRejectedError: an entry is not valid, or an id is taken; nothing stored.
+            AppendConflictError: the log stands elsewhere; nothing stored.
+            AppendUncertainError: may be stored: reload and compare ids.
+            FormatTooNewError, JournalCorruptError, StoreUnavailableError: nothing stored.
+
+        """
+        ...
+
+    async def close(self) -> None:
+        """Waits for appends under way and frees everything; idempotent."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class ClosingStore:
+    """Makes a store an async context manager that closes it on leaving."""
+
+    async def close(self) -> None:
+        """Frees everything; idempotent."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def place_batch(
+    session: Session,
+    entries: Sequence[Entry],
+    known: Mapping[str, StoredEntry],
+    *,
+    last_seq: int,
+    expected_seq: int | None,
+    incarnation: str | None,
+) -> Receipt | None:
+    """Holds a sealed batch against a log; the one place where idempotency is decided.
+
+    `known` has the stored entries of those ids of the batch that the log has already. Returns the
+    receipt of a batch that is stored already (or is empty), None if it has to be appended now.
+
+    Raises:
+        SessionDeletedError, FormatTooNewError, AppendRejectedError, AppendConflictError.
+
+    """
+    session.check_incarnation(incarnation)
+    session.check_writable()
+    stored = [known[entry.id] for entry in entries if entry.id in known]
+    if stored:
+        for entry, old in zip((e for e in entries if e.id in known), stored, strict=True):
+            if entry.raw != old.raw:
+                raise AppendRejectedError(
+                    f"entry id {entry.id!r} is taken in session {session.id!r}, at seq {old.seq}, "
+                    "by other bytes; to append the same content again make a new entry"
+                )
+        first = stored[0].seq
+        if len(stored) < len(entries) or [old.seq for old in stored] != list(
+            range(first, first + len(stored))
+        ):
+            raise AppendRejectedError(
+                f"the batch overlaps in part with what session {session.id!r} has: "
+                "a retry appends exactly the same batch"
+            )
+        return receipt_of(stored)
+    if expected_seq is not None and expected_seq != last_seq:
+        raise AppendConflictError(session.id, expected_seq, last_seq)
+    return None if entries else receipt_of((), last_seq)

@@ -1,0 +1,1 @@
+"""Stores: one module each; `open_store` picks one by the scheme of a URL."""

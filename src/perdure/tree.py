@@ -1,0 +1,100 @@
+"""The log read by `parent_id`: an index, paths and the resume leaf. Pure, iterative, bounded.
+
+The order of everything is the order of the entries as given, which is the order of `seq`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perdure.codec import Entry, StoredEntry
+from perdure.errors import EntryNotFoundError, JournalCorruptError
+from perdure.fact import LeafMoved
+
+
+class Tree:
+    """An index of a log's tree entries that grows as the log does; `add` costs O(1).
+
+    `leaf_id` is the resume leaf: the last tree entry, unless a later `leaf_moved` says otherwise.
+    """
+
+    def __init__(self, entries: Iterable[StoredEntry] = (), *, session_id: str = "") -> None:
+        self.session_id = session_id
+        self.leaf_id: str | None = None
+        self._by_id: dict[str, Entry] = {}
+        self._children: dict[str | None, list[str]] = {}
+        for stored in entries:
+            self.add(stored)
+
+    def add(self, stored: StoredEntry) -> None:
+        """Adds the log's next entry.
+
+        Raises:
+            JournalCorruptError: an entry of this id is there already.
+
+        """
+        entry = stored.entry
+        if isinstance(entry.parent_id, str | None):
+            if entry.id in self._by_id:
+                raise self._damage(f"entry {entry.id!r}", "its id is there twice", stored.seq)
+            self._by_id[entry.id] = entry
+            self._children.setdefault(entry.parent_id, []).append(entry.id)
+            self.leaf_id = entry.id
+        elif entry.type == "leaf_moved" and isinstance(view := entry.view, LeafMoved):
+            self.leaf_id = view.leaf_id
+
+    def __contains__(self, entry_id: str) -> bool:
+        return entry_id in self._by_id
+
+    def __getitem__(self, entry_id: str) -> Entry:
+        """The tree entry of this id; EntryNotFoundError if there is none."""
+        try:
+            return self._by_id[entry_id]
+        except KeyError:
+            raise EntryNotFoundError(self.session_id, entry_id, "no such tree entry") from None
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def children(self, entry_id: str | None) -> Sequence[str]:
+        """The ids of the entries that grow from this one, in order of `seq`; None: the roots."""
+        return tuple(self._children.get(entry_id, ()))
+
+    def path(self, leaf_id: str | None) -> list[Entry]:
+        """The entries from the root to `leaf_id`; empty for None. O(length of the path).
+
+        Raises:
+            EntryNotFoundError: there is no such tree entry.
+            JournalCorruptError: the path has a cycle, or a parent that is not there.
+
+        """
+        path: list[Entry] = []
+        if leaf_id is None:
+            return path
+        entry = self[leaf_id]
+        while True:
+            path.append(entry)
+            parent_id = entry.parent_id
+            if not isinstance(parent_id, str):
+                break
+            if len(path) > len(self._by_id):
+                raise self._damage(f"entry {leaf_id!r}", "its path to the root is a circle")
+            parent = self._by_id.get(parent_id)
+            if parent is None:
+                raise self._damage(f"entry {entry.id!r}", f"its parent {parent_id!r} is not there")
+            entry = parent
+        path.reverse()
+        return path
+
+    def _damage(self, place: str, detail: str, seq: int | None = None) -> JournalCorruptError:
+        return JournalCorruptError(self.session_id, seq, place, detail)
+
+
+def tree(entries: Iterable[StoredEntry]) -> Tree:
+    """The index of these entries, which stand in order of `seq`."""
+    return Tree(entries)
+
+
+def path_to(entries: Iterable[StoredEntry], leaf_id: str | None) -> list[Entry]:
+    """The path from the root to `leaf_id` in these entries; see `Tree.path`."""
+    return Tree(entries).path(leaf_id)

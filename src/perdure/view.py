@@ -1,0 +1,214 @@
+"""Two readings of a path: what a model gets, and what a person reads. Pure functions.
+
+A model view never holds a tool call without exactly one result, nor a result without its call. A
+call that has none gets a synthesised *interrupted* one, placed with its batch; a real result
+always wins over a synthesised one. Looking never writes: `repairs` says what a writer would add.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from perdure.codec import Entry
+from perdure.entry import Compaction, Message, Part, Text, ToolCall, ToolResult
+
+INTERRUPTED = "interrupted: this call was cut off before it gave a result; it may have had effects"
+
+
+def model_view(path: Sequence[Entry]) -> list[Message]:
+    """The messages that a model is given: O(path from its newest compaction's first kept entry).
+
+    The newest compaction's summary as a `meta` user message, then everything from its first kept
+    entry, `meta` messages included; custom entries are skipped. The results of a batch of calls
+    follow its message, in call order.
+    """
+    summary, kept = effective_path(path)
+    view = _paired(_messages(kept))
+    return [_summary_message(summary), *view] if summary is not None else view
+
+
+def _messages(path: Iterable[Entry]) -> list[Message]:
+    return [view for entry in path if isinstance(view := entry.view, Message)]
+
+
+def effective_path(path: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
+    """The newest compaction on the path, and the entries that the model sees beside it."""
+    for index in range(len(path) - 1, -1, -1):
+        compaction = path[index].view if path[index].type == "compaction" else None
+        if isinstance(compaction, Compaction):
+            kept = path[index + 1 :]
+            if compaction.first_kept_id is not None:
+                for first in range(index - 1, -1, -1):
+                    if path[first].id == compaction.first_kept_id:
+                        kept = [*path[first:index], *kept]
+                        break
+            return path[index], [entry for entry in kept if entry.type != "compaction"]
+    return None, list(path)
+
+
+def _summary_message(entry: Entry) -> Message:
+    compaction = entry.view
+    assert isinstance(compaction, Compaction)
+    content = f"Summary of the conversation so far:\n\n{compaction.summary}"
+    return Message(
+        "user",
+        (Text(content),),
+        meta=True,
+        id=entry.id,
+        created_at=entry.created_at,
+        parent_id=entry.parent_id,
+    )
+
+
+class _Slot:
+    """One call and the result it has so far."""
+
+    __slots__ = ("call", "message", "result")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.result: ToolResult | None = None
+        self.message: Message | None = None
+
+    @property
+    def takes(self) -> bool:
+        return self.result is None or self.result.interrupted
+
+    def put(self, result: ToolResult, message: Message) -> None:
+        self.result, self.message = result, message
+
+    def result_message(self, caller: Message) -> Message:
+        if self.result is None or self.message is None:
+            return Message(
+                "tool",
+                (interrupted_result(self.call),),
+                id=f"interrupted:{caller.id}:{self.call.call_id}",
+                created_at=caller.created_at,
+                parent_id=caller.id,
+            )
+        return replace(self.message, parts=(excerpt_result(self.result),))
+
+
+def interrupted_result(call: ToolCall, why: str = INTERRUPTED) -> ToolResult:
+    """The result of a call that gave none."""
+    return ToolResult(call.call_id, (Text(why),), name=call.name, is_error=True, interrupted=True)
+
+
+def _batches(messages: Iterable[Message]) -> list[tuple[Message, list[_Slot], list[Part]]]:
+    """Each message with the slots of its calls and the parts that are not results."""
+    batches: list[tuple[Message, list[_Slot], list[Part]]] = []
+    open_slots: dict[str, list[_Slot]] = {}
+    for message in messages:
+        slots = [_Slot(call) for call in message.tool_calls] if message.role == "assistant" else []
+        for slot in reversed(slots):
+            open_slots.setdefault(slot.call.call_id, []).insert(0, slot)
+        rest: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                for slot in open_slots.get(part.call_id, ()):
+                    if slot.takes and not (slot.result is not None and part.interrupted):
+                        slot.put(part, message)
+                        break
+            elif not (isinstance(part, ToolCall) and message.role != "assistant"):
+                rest.append(part)
+        batches.append((message, slots, rest))
+    return batches
+
+
+def _paired(messages: Iterable[Message]) -> list[Message]:
+    view: list[Message] = []
+    for message, slots, rest in _batches(messages):
+        if rest:
+            same = len(rest) == len(message.parts)
+            view.append(message if same else replace(message, parts=tuple(rest)))
+        view.extend(slot.result_message(message) for slot in slots)
+    return view
+
+
+def open_calls(path: Sequence[Entry]) -> list[ToolCall]:
+    """The calls on the path that have no result, in order."""
+    return [
+        slot.call
+        for _, slots, _ in _batches(_messages(path))
+        for slot in slots
+        if slot.result is None
+    ]
+
+
+def repairs(path: Sequence[Entry], in_flight: Collection[str] = ()) -> list[Message]:
+    """The messages that would make the repair durable: one interrupted result per open call.
+
+    A call that is `in_flight` (by call id), or that waits for an approval, is not an orphan.
+    """
+    return [
+        Message("tool", (interrupted_result(call),))
+        for call in open_calls(path)
+        if call.call_id not in in_flight
+    ]
+
+
+def transcript_view(path: Sequence[Entry]) -> list[Entry]:
+    """What a person reads: the path without `meta` messages; O(path).
+
+    Custom entries and compactions are kept, and so is everything before a compaction.
+    """
+    return [entry for entry in path if not (isinstance(view := entry.view, Message) and view.meta)]
+
+
+def excerpt_result(result: ToolResult) -> ToolResult:
+    """The result as a model is shown it: its text cut to `limit_chars`, the rest unchanged."""
+    limit = result.limit_chars
+    if limit is None or len(result.text) <= limit:
+        return result
+    others = tuple(part for part in result.parts if not isinstance(part, Text))
+    return replace(result, parts=(Text(excerpt(result.text, limit)), *others))
+
+
+def excerpt(content: str, limit_chars: int) -> str:
+    """The beginning and the end of a text, and between them how much was left out.
+
+    At most `limit_chars` code points of the text are kept, and a character that a person sees as
+    one (a letter and its accents, a joined emoji) is kept or left out whole.
+    """
+    if len(content) <= limit_chars:
+        return content
+    head = _back_to_boundary(content, limit_chars // 2)
+    tail = len(content) - (limit_chars - limit_chars // 2)
+    while tail < len(content) and _joins(content, tail):
+        tail += 1
+    return f"{content[:head]}\n[… {tail - head} characters left out …]\n{content[tail:]}"
+
+
+def _back_to_boundary(content: str, index: int) -> int:
+    while index > 0 and _joins(content, index):
+        index -= 1
+    return index
+
+
+_ZERO_WIDTH_JOINER = "\u200d"
+
+
+def _joins(content: str, index: int) -> bool:
+    """Whether the code point at `index` belongs to the character before it."""
+    if index <= 0 or index >= len(content):
+        return False
+    here, before = content[index], content[index - 1]
+    return (
+        unicodedata.category(here) in {"Mn", "Me", "Mc"}
+        or here == _ZERO_WIDTH_JOINER
+        or before == _ZERO_WIDTH_JOINER
+        or "\U0001f3fb" <= here <= "\U0001f3ff"
+        or ("\U0001f1e6" <= here <= "\U0001f1ff" and _odd_flag(content, index))
+        or (here == "\n" and before == "\r")
+    )
+
+
+def _odd_flag(content: str, index: int) -> bool:
+    count = 0
+    while index > 0 and "\U0001f1e6" <= content[index - 1] <= "\U0001f1ff":
+        index -= 1
+        count += 1
+    return count % 2 == 1
