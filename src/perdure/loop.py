@@ -34,7 +34,7 @@ class LoopContext(Protocol):
 
     @property
     def purpose(self) -> Purpose:
-        """ "turn", or "summary": answer in one message and call no tool; nothing is stored."""
+        """Either "turn", or "summary": answer in one message and call no tool; nothing is stored."""
 
     @property
     def input(self) -> Sequence[Message]:
