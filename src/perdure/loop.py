@@ -34,7 +34,7 @@ class LoopContext(Protocol):
 
     @property
     def purpose(self) -> Purpose:
-        """Either "turn", or "summary": answer in one message and call no tool; nothing is stored."""
+        """A summary is answered in one message, calls no tool, and is not stored."""
 
     @property
     def input(self) -> Sequence[Message]:

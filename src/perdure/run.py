@@ -1,0 +1,343 @@
+"""Drives a loop and stores what it yields. Once, for the durable agent and for the server's actor.
+
+The loop is suspended at each yield until what it yielded is stored; only then does anybody hear of
+it. However the run ends, the loop is closed first (its tools stop), what was shown of an unfinished
+message is kept, and each call in flight gets its interrupted result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar, assert_never
+
+from perdure import clock
+from perdure.codec import Draft, clean_text
+from perdure.entry import Ending, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from perdure.errors import LoopError, PerdureError
+from perdure.events import (
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    RunEvent,
+    ToolEnd,
+    ToolStart,
+)
+from perdure.fact import ToolDispatched
+from perdure.loop import (
+    Loop,
+    LoopEvent,
+    MessageDelta,
+    MessageEnded,
+    MessageStarted,
+    Purpose,
+    ToolDelta,
+    ToolEnded,
+    ToolStarted,
+)
+from perdure.store import Receipt
+from perdure.view import interrupted_result
+
+_T = TypeVar("_T")
+
+Emit = Callable[[RunEvent], Awaitable[None]]
+
+
+class Journal(Protocol):
+    """What a run needs of whoever owns the transcript."""
+
+    @property
+    def leaf_id(self) -> str | None:
+        """Where the next tree entry grows from."""
+
+    async def append(self, drafts: Sequence[Draft]) -> Receipt:
+        """Stores the drafts in one batch, tree entries as a chain from the leaf, and advances.
+
+        Never cancelled in between: whoever calls it wraps it in `complete`.
+        """
+        ...
+
+
+class RunContext:
+    """One run's `LoopContext`.
+
+    `ending` is how a message that is cut off by cancellation ends; the owner of the run may set it
+    before it cancels.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        turn_id: str | None = None,
+        input: Sequence[Message] = (),
+        messages: Callable[[], Awaitable[Sequence[Message]]],
+        purpose: Purpose = "turn",
+    ) -> None:
+        self.session_id = session_id
+        self.turn_id = turn_id or clock.new_id()
+        self.purpose: Purpose = purpose
+        self.input = tuple(input)
+        self.ending: Ending = "stopped"
+        self._messages = messages
+        self._keys: dict[str, str] = {}
+
+    async def messages(self) -> Sequence[Message]:
+        """The model view up to and with the input."""
+        return await self._messages()
+
+    def idempotency_key(self, call_id: str) -> str:
+        """The stable key of a dispatched call."""
+        return self._keys[call_id]
+
+    def dispatch(self, message_id: str, call: ToolCall) -> ToolDispatched:
+        """The fact that makes a call of the message `message_id` durable before it starts."""
+        key = self._keys[call.call_id] = f"{self.turn_id}:{message_id}:{call.call_id}"
+        return ToolDispatched(
+            turn_id=self.turn_id,
+            call_id=call.call_id,
+            name=call.name,
+            arguments=call.arguments,
+            idempotency_key=key,
+        )
+
+
+async def complete(step: Coroutine[Any, Any, _T]) -> _T:
+    """Runs a step to its end even if the caller is cancelled; the cancellation goes on after it."""
+    task = asyncio.ensure_future(step)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            raise cancelled from failure
+        raise cancelled
+    return task.result()
+
+
+class _Making:
+    """A message in the making: the id of the entry to come and the text shown so far."""
+
+    def __init__(self) -> None:
+        self.message_id = clock.new_id()
+        self._parts: dict[int, tuple[str, list[str]]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def add(self, part: int, kind: str, text: str) -> int:
+        """Adds text to a part; returns the offset where it begins, in code points."""
+        offset = self._sizes.get(part, 0)
+        self._sizes[part] = offset + len(text)
+        self._parts.setdefault(part, (kind, []))[1].append(text)
+        return offset
+
+    def parts(self) -> tuple[Part, ...]:
+        """What was shown, as parts."""
+        made = ((kind, "".join(pieces)) for _, (kind, pieces) in sorted(self._parts.items()))
+        return tuple(
+            Reasoning(text) if kind == "reasoning" else Text(text) for kind, text in made if text
+        )
+
+
+class _Call:
+    """A stored call without a result."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.making = _Making()
+        self.started = False
+
+
+class Driver:
+    """The state of one run: the message in the making and the calls in flight."""
+
+    def __init__(self, context: RunContext, journal: Journal, emit: Emit) -> None:
+        self._context = context
+        self._journal = journal
+        self._emit = emit
+        self._making: _Making | None = None
+        self._calls: dict[str, _Call] = {}
+        self._journal_failed = False
+        self.messages: list[Message] = []
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """The ids of the calls that were dispatched and have no result yet."""
+        return frozenset(self._calls)
+
+    async def run(self, loop: Loop) -> list[Message]:
+        """Drives the loop to its end; returns the messages it added.
+
+        Raises:
+            LoopError: the loop broke its contract. Whatever the loop raises itself comes out as
+                it is. What was stored stays stored.
+            StoreError: an append failed; nothing more was appended after it.
+
+        """
+        try:
+            events = loop(self._context)
+            async with aclosing(events):
+                async for event in events:
+                    await self._take(event)
+            self._check_finished()
+        except BaseException as error:
+            if not self._journal_failed:
+                cancelled = isinstance(error, asyncio.CancelledError)
+                await complete(self._keep(self._context.ending if cancelled else "failed"))
+            raise
+        return self.messages
+
+    async def _take(self, event: LoopEvent) -> None:
+        match event:
+            case MessageStarted():
+                await self._start_message()
+            case MessageDelta():
+                making = self._making or await self._start_message()
+                text = clean_text(event.text)
+                await self._update(making, event.part, event.kind, text)
+            case MessageEnded():
+                await self._end_message(event)
+            case ToolStarted():
+                await self._start_tool(self._call(event.call_id))
+            case ToolDelta():
+                call = self._call(event.call_id)
+                if not call.started:
+                    await self._start_tool(call)
+                await self._update(call.making, 0, "output", clean_text(event.text))
+            case ToolEnded():
+                await self._end_tool(event.result)
+            case _:
+                assert_never(event)
+
+    async def _start_message(self) -> _Making:
+        if self._making is not None:
+            raise LoopError("the loop started a message before it ended the one before")
+        if self._calls:
+            raise LoopError(f"the loop started a message with calls open: {sorted(self._calls)}")
+        self._making = _Making()
+        await self._emit(MessageStart(self._making.message_id, "assistant"))
+        return self._making
+
+    async def _update(self, making: _Making, part: int, kind: Any, text: str) -> None:
+        if text:
+            offset = making.add(part, kind, text)
+            await self._emit(MessageUpdate(making.message_id, part, offset, text, kind))
+
+    async def _end_message(self, event: MessageEnded) -> None:
+        making = self._making or await self._start_message()
+        message = Message(
+            "assistant", tuple(event.parts), provider=event.provider, id=making.message_id
+        )
+        calls = message.tool_calls
+        if len({call.call_id for call in calls}) < len(calls):
+            raise LoopError("two calls of one message have the same call_id")
+        facts = [self._context.dispatch(message.id, call) for call in calls]
+
+        def advance() -> None:
+            self._making = None
+            self._calls = {call.call_id: _Call(call) for call in calls}
+
+        stored, receipt = await self._store(message, facts, advance)
+        await self._emit(MessageEnd(stored, receipt, stored.id))
+
+    def _call(self, call_id: str) -> _Call:
+        try:
+            return self._calls[call_id]
+        except KeyError:
+            raise LoopError(f"the loop spoke of call {call_id!r}, which is not open") from None
+
+    async def _start_tool(self, call: _Call) -> None:
+        if call.started:
+            raise LoopError(f"the loop started call {call.call.call_id!r} twice")
+        call.started = True
+        what = call.call
+        await self._emit(ToolStart(what.call_id, what.name, what.arguments, call.making.message_id))
+
+    async def _end_tool(self, result: ToolResult) -> None:
+        call = self._call(result.call_id)
+        if not call.started:
+            await self._start_tool(call)
+
+        def advance() -> None:
+            del self._calls[result.call_id]
+
+        message = Message("tool", (result,), id=call.making.message_id)
+        stored, receipt = await self._store(message, (), advance)
+        await self._emit(ToolEnd(result, receipt, stored.id))
+
+    async def _store(
+        self, message: Message, facts: Sequence[Draft], advance: Callable[[], None]
+    ) -> tuple[Message, Receipt]:
+        """Appends and advances, in one step that a cancellation cannot split."""
+
+        async def step() -> tuple[Message, Receipt]:
+            receipt = await self._append([message, *facts])
+            advance()
+            stored = receipt.entries[0].view
+            assert isinstance(stored, Message)
+            self.messages.append(stored)
+            return stored, receipt
+
+        return await complete(step())
+
+    async def _append(self, drafts: Sequence[Draft]) -> Receipt:
+        try:
+            return await self._journal.append(drafts)
+        except PerdureError:
+            self._journal_failed = True
+            raise
+
+    def _check_finished(self) -> None:
+        if self._making is not None:
+            raise LoopError("the loop ended in the middle of a message")
+        if self._calls:
+            raise LoopError(f"the loop ended with calls open: {sorted(self._calls)}")
+
+    async def _keep(self, ending: Ending) -> None:
+        """Makes durable what an unfinished run leaves: the text shown, and its calls' ends."""
+        drafts: list[Draft] = []
+        if self._making is not None and (parts := self._making.parts()):
+            drafts.append(Message("assistant", parts, end=ending, id=self._making.message_id))
+        for call in self._calls.values():
+            why = f"{ending}: the call was cut off before it gave a result"
+            shown = call.making.parts()
+            result = interrupted_result(call.call, f"{why}; it may have had effects")
+            if shown and isinstance(shown[0], Text):
+                text = f"{shown[0].text}\n[{why}]"
+                result = ToolResult(
+                    result.call_id,
+                    (Text(text),),
+                    name=result.name,
+                    is_error=True,
+                    interrupted=True,
+                )
+            drafts.append(Message("tool", (result,), id=call.making.message_id))
+        self._making, self._calls = None, {}
+        if drafts:
+            receipt = await self._append(drafts)
+            self.messages.extend(
+                view for stored in receipt.entries if isinstance(view := stored.view, Message)
+            )
+
+
+async def summarise(loop: Loop, context: RunContext) -> str:
+    """The text of one throw-away run of a loop; nothing of it is stored.
+
+    Raises:
+        LoopError: the loop called a tool, or answered nothing.
+
+    """
+    answer: list[str] = []
+    events: AsyncGenerator[LoopEvent, None] = loop(context)
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, ToolStarted):
+                raise LoopError("the loop called a tool while it was asked for a summary")
+            if isinstance(event, MessageEnded):
+                answer += [part.text for part in event.parts if isinstance(part, Text)]
+    if not (summary := "".join(answer).strip()):
+        raise LoopError("the loop gave an empty summary; give one with summary=…")
+    return summary
