@@ -8,7 +8,7 @@ always wins over a synthesised one. Looking never writes: `repairs` says what a 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -128,24 +128,44 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
     return view
 
 
-def open_calls(path: Sequence[Entry]) -> list[ToolCall]:
+class OpenCalls:
+    """The calls of a growing path that have no result yet, in order; `add` costs O(its parts)."""
+
+    def __init__(self, path: Iterable[Entry] = ()) -> None:
+        self._open: dict[str, list[ToolCall]] = {}
+        for entry in path:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Takes the path's next entry into account."""
+        if entry.type != "message" or not isinstance(message := entry.view, Message):
+            return
+        if message.role == "assistant":
+            for call in message.tool_calls:
+                self._open.setdefault(call.call_id, []).append(call)
+        for result in message.tool_results:
+            if calls := self._open.get(result.call_id):
+                calls.pop()
+                if not calls:
+                    del self._open[result.call_id]
+
+    def __iter__(self) -> Iterator[ToolCall]:
+        return (call for calls in self._open.values() for call in calls)
+
+
+def open_calls(path: Iterable[Entry]) -> list[ToolCall]:
     """The calls on the path that have no result, in order."""
-    return [
-        slot.call
-        for _, slots, _ in _batches(_messages(path))
-        for slot in slots
-        if slot.result is None
-    ]
+    return list(OpenCalls(path))
 
 
-def repairs(path: Sequence[Entry], in_flight: Collection[str] = ()) -> list[Message]:
-    """The messages that would make the repair durable: one interrupted result per open call.
+def repairs(calls: Iterable[ToolCall], in_flight: Collection[str] = ()) -> list[Message]:
+    """The messages that make the repair of open calls durable: one interrupted result for each.
 
     A call that is `in_flight` (by call id), or that waits for an approval, is not an orphan.
     """
     return [
         Message("tool", (interrupted_result(call),))
-        for call in open_calls(path)
+        for call in calls
         if call.call_id not in in_flight
     ]
 

@@ -1,0 +1,81 @@
+"""Where a conversation can be cut so that its beginning becomes a summary. Pure.
+
+A cut stands before a user's message and never inside a batch of calls and results. It is made on
+the whole effective path: an earlier summary is part of what is summarised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perdure.codec import Entry
+from perdure.entry import Message
+from perdure.errors import ConfigurationError
+from perdure.view import effective_path, model_view
+
+DEFAULT_PROMPT = (
+    "Summarise the conversation so far for yourself, so that you can go on without it: what was "
+    "asked, what was done and found (names, paths, numbers and decisions exactly), what failed and "
+    "why, and what is still open. Answer with the summary only and call no tool."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What to summarise, and the first entry that the model goes on seeing (None: none)."""
+
+    messages: Sequence[Message]
+    first_kept_id: str | None
+
+
+def plan_compaction(path: Sequence[Entry], keep_turns: int) -> CompactionPlan | None:
+    """The cut that keeps the last `keep_turns` turns whole; None if nothing comes before them.
+
+    A turn begins at a user's message that is not `meta`. O(effective path).
+
+    Raises:
+        ConfigurationError: `keep_turns` is negative.
+
+    """
+    if keep_turns < 0:
+        raise ConfigurationError(f"keep_turns is 0 or more, not {keep_turns}")
+    compaction, kept = effective_path(path)
+    starts = [index for index, entry in enumerate(kept) if _begins_turn(entry)]
+    if len(starts) < keep_turns or not kept:
+        return None
+    cut = starts[-keep_turns] if keep_turns else len(kept)
+    spans = _batch_spans(kept)
+    while any(first < cut <= last for first, last in spans):
+        inside = min(first for first, last in spans if first < cut <= last)
+        cut = max((start for start in starts if start <= inside), default=0)
+    if not any(entry.type == "message" for entry in kept[:cut]):
+        return None
+    earlier = [compaction] if compaction is not None else []
+    return CompactionPlan(
+        [*model_view(earlier), *model_view(kept[:cut])],
+        kept[cut].id if cut < len(kept) else None,
+    )
+
+
+def _begins_turn(entry: Entry) -> bool:
+    view = entry.view
+    return isinstance(view, Message) and view.role == "user" and not view.meta
+
+
+def _batch_spans(kept: Sequence[Entry]) -> list[tuple[int, int]]:
+    """For each message with calls: its index and that of the last result of its batch."""
+    spans: list[tuple[int, int]] = []
+    owner: dict[str, int] = {}
+    for index, entry in enumerate(kept):
+        view = entry.view
+        if not isinstance(view, Message):
+            continue
+        if view.role == "assistant" and view.tool_calls:
+            owner.update({call.call_id: len(spans) for call in view.tool_calls})
+            spans.append((index, index))
+        for result in view.tool_results:
+            if result.call_id in owner:
+                at = owner[result.call_id]
+                spans[at] = (spans[at][0], index)
+    return spans
