@@ -1,0 +1,105 @@
+"""Runs one command that cannot outlive its owner. A program of its own, not imported by others.
+
+    python -I -S lifeline.py REPORT_FD GRACE_S PROGRAM [ARGUMENT …]
+
+Standard input is the lifeline: the owner holds its other end, so it closes when the owner lets go
+of it *or dies, by whatever signal*. Then, and also when the command has ended and left something
+running, the command's process group gets SIGTERM, and SIGKILL after the grace. On REPORT_FD it
+writes the group's id when the command has started, and the exit status when nothing is left of it
+(128 and the signal's number for a command that a signal ended). The command has a session of its
+own, the standard output and error of this program, and no input.
+
+A process that leaves the group on purpose (setsid) is not followed.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+
+POLL_S = 0.01
+
+
+def main() -> None:
+    """Runs the command of the program's arguments and reports how it ended."""
+    report, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    os.set_inheritable(report, False)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    pid = start(command)
+    os.write(report, b"%d\n" % pid)
+    os.close(1)
+    os.close(2)
+    status = None
+    while status is None:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, 64)
+            status = reap(pid)
+        if 0 in ready:
+            break
+    status = end(pid, status, grace_s)
+    os.write(report, b"%d\n" % status)
+
+
+def start(command: list[str]) -> int:
+    """Starts the command in a session of its own; its id is its group's id when this returns."""
+    executed, executing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            os.execv(command[0], command)
+        except OSError as error:
+            os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+        finally:
+            os._exit(127)
+    os.close(executing)
+    os.read(executed, 1)
+    return pid
+
+
+def reap(pid: int) -> int | None:
+    """The exit status of the command if it has ended."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    if found == 0:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def end(pid: int, status: int | None, grace_s: float) -> int:
+    """Ends what is left of the group; returns the command's exit status."""
+    kill(pid, signal.SIGTERM)
+    waits_until = time.monotonic() + grace_s
+    while time.monotonic() < waits_until:
+        status = reap(pid) if status is None else status
+        if status is not None and not kill(pid, 0):
+            return status
+        time.sleep(POLL_S)
+    kill(pid, signal.SIGKILL)
+    while status is None:
+        status = reap(pid)
+        time.sleep(POLL_S)
+    return status
+
+
+def kill(pid: int, number: int) -> bool:
+    """Signals the group; says whether there was anything to signal."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    main()
