@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, seal
@@ -47,6 +47,8 @@ from perdure.tree import Tree
 from perdure.view import OpenCalls, model_view, repairs, transcript_view
 
 _log = logging.getLogger("perdure")
+
+Repair = Literal["never", "before messages", "always"]
 
 
 async def open_agent(
@@ -119,7 +121,9 @@ class DurableAgent:
         self._compacting = False
         self._closed = False
         self._doubtful: Sequence[Entry] = ()
-        self._move(self._tree.leaf_id)
+        self._leaf_id = self._tree.leaf_id
+        self._path = self._tree.path(self._leaf_id)
+        self._open_calls = OpenCalls(self._path)
 
     @property
     def session_id(self) -> str:
@@ -156,12 +160,12 @@ class DurableAgent:
     async def _run_loop(
         self, handle: Run, factory: LoopFactory, entries: Sequence[str | Draft], emit: Emit
     ) -> Sequence[Message]:
+        await self._ready()
         with self._running(handle):
-            await self._settle_doubt()
             loop = factory()
             given = [text(entry) if isinstance(entry, str) else entry for entry in entries]
             drafts = [entry for entry in given if not isinstance(entry, Ephemeral)]
-            receipt = await complete(self._append([*self._repairs(drafts, always=True), *drafts]))
+            receipt = await complete(self._append(drafts, repair="always"))
             path = list(self._path)
             context = RunContext(
                 self.session_id,
@@ -198,10 +202,7 @@ class DurableAgent:
         """
         await self._ready()
         drafts = [text(entry) if isinstance(entry, str) else entry for entry in entries]
-        return await complete(self._append_repaired(drafts))
-
-    async def _append_repaired(self, drafts: Sequence[Draft]) -> Receipt:
-        return await self._append([*self._repairs(drafts), *drafts])
+        return await complete(self._append(drafts, repair="before messages"))
 
     async def repair(self) -> Receipt | None:
         """Stores an interrupted result for each call on the path without one; None for none.
@@ -209,8 +210,8 @@ class DurableAgent:
         Calls of a run in progress are not orphans.
         """
         await self._ready()
-        drafts = self._repairs((), always=True)
-        return await complete(self._append(drafts)) if drafts else None
+        receipt = await complete(self._append((), repair="always"))
+        return receipt if receipt.entries else None
 
     def branch(self, entry_id: str | None) -> Awaitable[None]:
         """Moves the leaf to `entry_id`, in memory; None is before the first entry.
@@ -358,9 +359,9 @@ class DurableAgent:
         await self._settle_doubt()
         self._check_open()
 
-    def _repairs(self, drafts: Sequence[Draft], *, always: bool = False) -> list[Message]:
+    def _repairs(self, drafts: Sequence[Draft], when: Repair) -> list[Message]:
         spoken = any(isinstance(draft, Message) and draft.role != "tool" for draft in drafts)
-        if not (always or spoken):
+        if when == "never" or (when == "before messages" and not spoken):
             return []
         answered = {
             result.call_id
@@ -371,8 +372,9 @@ class DurableAgent:
         in_flight = self._driver.in_flight if self._driver is not None else frozenset[str]()
         return repairs(self._open_calls, in_flight | answered)
 
-    async def _append(self, drafts: Sequence[Draft]) -> Receipt:
+    async def _append(self, drafts: Sequence[Draft], *, repair: Repair = "never") -> Receipt:
         async with self._lock:
+            drafts = [*self._repairs(drafts, repair), *drafts]
             if not drafts:
                 return receipt_of((), self._entries[-1].seq if self._entries else 0)
             batch = self._place(drafts)
@@ -420,10 +422,9 @@ class DurableAgent:
                 self._move(view.leaf_id)
 
     def _move(self, leaf_id: str | None) -> None:
-        path = self._tree.path(leaf_id)
-        self._path = path
+        self._path = self._tree.path(leaf_id)
         self._leaf_id = leaf_id
-        self._open_calls = OpenCalls(path)
+        self._open_calls = OpenCalls(self._path)
 
     async def _settle_doubt(self) -> None:
         """After an uncertain append: looks what the store has, and takes it or forgets it."""
