@@ -68,7 +68,6 @@ async def open_agent(
         InvalidSessionIdError: not a session id; nothing was attempted.
         JournalCorruptError: the session's log is damaged.
         StoreUnavailableError: the store cannot be reached.
-
     """
     if store is None:
         from perdure.stores.memory import MemoryStore
@@ -144,7 +143,6 @@ class DurableAgent:
         Raises:
             NoLoopError, SessionClosedError: at once; nothing stored.
             SessionBusyError: when it starts, if another run is active; nothing stored.
-
         """
         self._check_open()
         if self._loop is None:
@@ -198,7 +196,6 @@ class DurableAgent:
             AppendRejectedError: an entry is not valid, ephemeral, or appended already; not stored.
             AppendUncertainError: may be stored; the next verb finds out.
             SessionClosedError, SessionDeletedError, StoreUnavailableError: not stored.
-
         """
         await self._ready()
         drafts = [text(entry) if isinstance(entry, str) else entry for entry in entries]
@@ -222,7 +219,6 @@ class DurableAgent:
         Raises:
             EntryNotFoundError: no such tree entry; the leaf stays.
             SessionBusyError: a run is active; the leaf stays.
-
         """
         self._check_open()
         if self._run is not None and self._run._left:
@@ -249,7 +245,6 @@ class DurableAgent:
         Raises:
             SessionExistsError: `new_id` is taken; nothing stored.
             InvalidSessionIdError, EntryNotFoundError: nothing stored.
-
         """
         await self._ready()
         path = self._path if entry_id is None else self._tree.path(entry_id)
@@ -276,7 +271,6 @@ class DurableAgent:
         Raises:
             SessionBusyError: a run is active. NoLoopError: no summary and no loop.
             LoopError: the loop gave no summary. Nothing is stored in any of them.
-
         """
         await self._ready()
         self._check_idle()

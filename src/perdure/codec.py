@@ -213,7 +213,6 @@ def decode_parts(raw: bytes) -> tuple[Part, ...]:
 
     Raises:
         AppendRejectedError: it is no list of parts that this version knows; the text says where.
-
     """
     try:
         return tuple(msgspec.json.decode(raw, type=list[Part]))
@@ -226,7 +225,6 @@ def encode(value: object) -> bytes:
 
     Raises:
         AppendRejectedError: it is not JSON, or is nested too deeply. Nothing is stored.
-
     """
     try:
         return _encoder.encode(value)
@@ -272,7 +270,6 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
     Raises:
         AppendRejectedError: the draft is not an entry, is ephemeral, or is not valid. Nothing is
             stored.
-
     """
     if isinstance(draft, Entry):
         return draft
@@ -324,7 +321,6 @@ def read_entry(raw: bytes) -> Entry:
     Raises:
         ValueError: these bytes are no entry: not JSON, not UTF-8, no object, or a header field is
             missing or of the wrong type.
-
     """
     try:
         header = _decode_header(raw)
@@ -338,7 +334,6 @@ def import_entry(raw: bytes) -> Entry:
 
     Raises:
         AppendRejectedError: these bytes are no entry, or use a reserved name. Nothing is stored.
-
     """
     try:
         raw.decode()
@@ -433,7 +428,6 @@ def read_line(line: bytes) -> Line:
 
     Raises:
         ValueError: the line is no entry.
-
     """
     found = _SUFFIX.search(line[-160:])
     if found is not None:
@@ -482,7 +476,6 @@ def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:
 
     Raises:
         AppendRejectedError: one of them is not an entry, or two share an id. Nothing is stored.
-
     """
     entries = tuple(seal(draft) for draft in drafts)
     if len(entries) > 1 and len({entry.id for entry in entries}) < len(entries):

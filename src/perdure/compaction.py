@@ -36,7 +36,6 @@ def plan_compaction(path: Sequence[Entry], keep_turns: int) -> CompactionPlan | 
 
     Raises:
         ConfigurationError: `keep_turns` is negative.
-
     """
     if keep_turns < 0:
         raise ConfigurationError(f"keep_turns is 0 or more, not {keep_turns}")

@@ -175,7 +175,6 @@ class Driver:
             LoopError: the loop broke its contract. Whatever the loop raises itself comes out as
                 it is. What was stored stays stored.
             StoreError: an append failed; nothing more was appended after it.
-
         """
         try:
             events = loop(self._context)
@@ -328,7 +327,6 @@ async def summarise(loop: Loop, context: RunContext) -> str:
 
     Raises:
         LoopError: the loop called a tool, or answered nothing.
-
     """
     answer: list[str] = []
     events: AsyncGenerator[LoopEvent, None] = loop(context)

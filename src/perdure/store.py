@@ -45,7 +45,6 @@ def check_session_id(session_id: object) -> str:
     Raises:
         InvalidSessionIdError: it is not a string, empty, too long, '.' or '..', or has control
             characters or lone surrogates. The same on every verb and store.
-
     """
     if not isinstance(session_id, str):
         raise InvalidSessionIdError(session_id, f"it is a {type(session_id).__name__}")
@@ -107,7 +106,6 @@ def new_session(session_id: str, parent_id: str | None = None) -> Session:
 
     Raises:
         InvalidSessionIdError: `session_id` or `parent_id` is not one.
-
     """
     check_session_id(session_id)
     if parent_id is not None:
@@ -123,7 +121,6 @@ def read_session(header: bytes) -> Session:
 
     Raises:
         ValueError: these bytes are not the header of a session.
-
     """
     try:
         header.decode()
@@ -206,7 +203,6 @@ class Store(Protocol):
             AppendRejectedError: an entry is not valid; nothing stored, no session either.
             AppendUncertainError: may be stored: try to load it.
             StoreUnavailableError: nothing was attempted.
-
         """
         ...
 
@@ -215,7 +211,6 @@ class Store(Protocol):
 
         Raises:
             InvalidSessionIdError, SessionNotFoundError, JournalCorruptError, StoreUnavailableError.
-
         """
         ...
 
@@ -225,7 +220,6 @@ class Store(Protocol):
         Raises:
             InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
             JournalCorruptError: the log is damaged; never a silently shorter conversation.
-
         """
         ...
 
@@ -248,7 +242,6 @@ class Store(Protocol):
             AppendConflictError: the log stands elsewhere; nothing stored.
             AppendUncertainError: may be stored: reload and compare ids.
             FormatTooNewError, JournalCorruptError, StoreUnavailableError: nothing stored.
-
         """
         ...
 
@@ -300,7 +293,6 @@ def place_batch(
 
     Raises:
         SessionDeletedError, FormatTooNewError, AppendRejectedError, AppendConflictError.
-
     """
     session.check_incarnation(incarnation)
     session.check_writable()

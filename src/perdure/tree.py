@@ -31,7 +31,6 @@ class Tree:
 
         Raises:
             JournalCorruptError: an entry of this id is there already.
-
         """
         entry = stored.entry
         if isinstance(entry.parent_id, str | None):
@@ -66,7 +65,6 @@ class Tree:
         Raises:
             EntryNotFoundError: there is no such tree entry.
             JournalCorruptError: the path has a cycle, or a parent that is not there.
-
         """
         path: list[Entry] = []
         if leaf_id is None:

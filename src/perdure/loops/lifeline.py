@@ -19,11 +19,13 @@ import sys
 import time
 
 POLL_S = 0.01
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
     """Runs the command of the program's arguments and reports how it ended."""
     report, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    adopt_orphans()
     os.set_inheritable(report, False)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -65,13 +67,31 @@ def start(command: list[str]) -> int:
     return pid
 
 
+def adopt_orphans() -> None:
+    """Makes this program the parent of what the command leaves behind, where Linux lets it.
+
+    Without it the leftovers are the business of process 1, which in a container may reap nothing,
+    and a dead process that nobody reaps still counts as one of its group.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def reap(pid: int) -> int | None:
-    """The exit status of the command if it has ended."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    if found == 0:
-        return None
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    """Reaps whatever has ended; the command's exit status if it is among them."""
+    found: int | None = None
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if ended == 0:
+            return found
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            found = code if code >= 0 else 128 - code
 
 
 def end(pid: int, status: int | None, grace_s: float) -> int:
@@ -79,7 +99,8 @@ def end(pid: int, status: int | None, grace_s: float) -> int:
     kill(pid, signal.SIGTERM)
     waits_until = time.monotonic() + grace_s
     while time.monotonic() < waits_until:
-        status = reap(pid) if status is None else status
+        ended = reap(pid)
+        status = ended if status is None else status
         if status is not None and not kill(pid, 0):
             return status
         time.sleep(POLL_S)
