@@ -5,6 +5,9 @@ PerdureError
 ├─ EntryNotFoundError      ├─ SessionBusyError       ├─ SessionClosedError   ├─ NoLoopError
 ├─ CursorVoidError         ├─ RunEndedError          ├─ FormatTooNewError
 ├─ UnknownSchemeError      ├─ MissingExtraError      ├─ ConfigurationError   ├─ LoopError
+├─ TurnRunningError        ├─ MessageRejectedError   ├─ SteeringUnsupportedError
+├─ IdempotencyConflictError ├─ NothingToResendError  ├─ NothingHeldError
+├─ QueuedMessageNotFoundError ├─ ServerClosingError
 ├─ StoreError
 │   ├─ AppendRejectedError     certainly not stored; the session is well
 │   ├─ AppendConflictError     certainly not stored; another writer is ahead
@@ -163,6 +166,86 @@ class ConfigurationError(PerdureError):
 
 class LoopError(PerdureError):
     """The inner loop failed or broke the Loop contract; what it had yielded is stored."""
+
+
+class TurnRunningError(_SessionError):
+    """A turn runs, and this cannot be done meanwhile; nothing was stored."""
+
+    def __init__(self, session_id: str, turn_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"turn {turn_id} of session {session_id!r} is running; wait for its end, or stop it",
+        )
+        self.turn_id = turn_id
+
+
+class MessageRejectedError(_SessionError):
+    """The message met a running turn and asked to be rejected then; it was not stored."""
+
+    def __init__(self, session_id: str, turn_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"turn {turn_id} of session {session_id!r} is running, and the message asked to be "
+            'rejected then; send it later, or with "if_running": "queue"',
+        )
+        self.turn_id = turn_id
+
+
+class SteeringUnsupportedError(_SessionError):
+    """The session's loop cannot take a message into a running turn; it was not stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"the loop of session {session_id!r} cannot be steered; "
+            'send the message with "if_running": "queue" or "interrupt"',
+        )
+
+
+class IdempotencyConflictError(_SessionError):
+    """The idempotency key was used with another message, which stays; this one was not stored."""
+
+    def __init__(self, session_id: str, message_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"this idempotency key made message {message_id} of session {session_id!r}, which has "
+            "other content; use a new key for a new message",
+        )
+        self.message_id = message_id
+
+
+class NothingToResendError(_SessionError):
+    """The session's last turn completed, or it has none; nothing was stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"session {session_id!r} has no turn that ended before it completed; send a message",
+        )
+
+
+class NothingHeldError(_SessionError):
+    """No message waits to be run; nothing was stored."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id, f"no message waits in session {session_id!r}; send one")
+
+
+class QueuedMessageNotFoundError(_SessionError):
+    """No message of this id waits: it ran, was discarded, or never was; nothing was stored."""
+
+    def __init__(self, session_id: str, message_id: str) -> None:
+        super().__init__(
+            session_id, f"no message {message_id!r} waits in the queue of session {session_id!r}"
+        )
+        self.message_id = message_id
+
+
+class ServerClosingError(PerdureError):
+    """The server is shutting down; nothing was stored. Try again when it is back."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down and takes no more commands; try again")
 
 
 class StoreError(PerdureError):

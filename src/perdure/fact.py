@@ -155,6 +155,12 @@ class StepEnded(Fact, tag="step_ended", frozen=True, omit_defaults=True):
     reason: str
 
 
+class LoopChosen(Fact, tag="loop_chosen", frozen=True, omit_defaults=True):
+    """The server runs this session's turns with the loop of this name from here on."""
+
+    name: str
+
+
 class Gap(Fact, tag="gap", frozen=True, omit_defaults=True):
     """What a salvage could not keep: `place` in the original, and why."""
 
@@ -181,5 +187,6 @@ KnownFact = (
     | RoutineFired
     | StepStarted
     | StepEnded
+    | LoopChosen
     | Gap
 )

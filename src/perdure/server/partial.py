@@ -1,0 +1,50 @@
+"""The text so far of messages in the making: provisional, and bounded to what is in the making."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from perdure.events import MessageUpdate
+
+
+class Partial(Struct, frozen=True):
+    """One part of the message `message_id`, as far as it was shown; an offset counts code points.
+
+    The next delta of this part has the offset `len(text)`.
+    """
+
+    turn_id: str
+    message_id: str
+    part: int
+    text: str
+    kind: Literal["text", "reasoning", "output"]
+
+
+class Partials:
+    """The parts in the making of one session's running turn."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, dict[int, tuple[MessageUpdate, list[str]]]] = {}
+
+    def add(self, update: MessageUpdate) -> None:
+        """Adds the text of an update."""
+        parts = self._texts.setdefault(update.message_id, {})
+        parts.setdefault(update.part, (update, []))[1].append(update.text)
+
+    def drop(self, message_id: str) -> None:
+        """Forgets a message that is stored now."""
+        self._texts.pop(message_id, None)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._texts.clear()
+
+    def show(self, turn_id: str) -> list[Partial]:
+        """The text so far of each part."""
+        return [
+            Partial(turn_id, message_id, part, "".join(pieces), update.kind)
+            for message_id, parts in self._texts.items()
+            for part, (update, pieces) in sorted(parts.items())
+        ]

@@ -1,0 +1,42 @@
+"""What the registry and its actors need of others: a feed to tell, and loops to run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from perdure.events import MessageUpdate
+from perdure.loop import LoopFactory
+from perdure.server.look import SessionLook
+
+
+class FeedPort(Protocol):
+    """Who hears what is not an entry. Both calls are synchronous, on the event loop, and cheap.
+
+    Entries are not told: a feed reads them from the store, on the store's hints.
+    """
+
+    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
+        """More text of a message in the making, after the same text was added to its partial."""
+
+    def status(self, look: SessionLook, /) -> None:
+        """The session's status, turn or queue changed; the entries that did it are stored.
+
+        The last one of a deleted session has the status `deleted`.
+        """
+
+
+class Loops(Protocol):
+    """The loops that this server can run, by name."""
+
+    @property
+    def default(self) -> str:
+        """The name of the loop of sessions that chose none."""
+
+    def factory(self, name: str, /) -> LoopFactory:
+        """The factory of this name.
+
+        Raises:
+            ConfigurationError, MissingExtraError: there is none, or it is not installed.
+
+        """
+        ...

@@ -1,0 +1,223 @@
+"""A session's state: what its journal comes to, folded one entry at a time by `apply`.
+
+`apply` is the only thing that changes a state, live and in replay alike; it is pure. A state holds
+no entries: its size does not grow with the session, only with the queue of messages that wait. It
+is also the session's *summary*: the bytes that are stored beside the entries it follows from.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.codec import Entry, StoredEntry, encode
+from perdure.entry import Json, Opaque
+from perdure.errors import StateUnreplayableError
+from perdure.fact import (
+    Claimed,
+    LeafMoved,
+    LoopChosen,
+    MessageDiscarded,
+    MessageQueued,
+    Policy,
+    TurnEnded,
+    TurnReason,
+    TurnStarted,
+)
+
+SCHEMA = 1
+"""The number of the serialised form; a summary of another one counts as absent."""
+
+INLINE_BYTES = 64 * 1024
+"""A queued part above this is in the state as its type and size only."""
+
+
+class Claim(Struct, frozen=True, array_like=True):
+    """Who owns the session."""
+
+    epoch: int
+    node: str
+
+
+class OpenTurn(Struct, frozen=True, array_like=True):
+    """The turn that has no end yet."""
+
+    turn_id: str
+    message_id: str
+    started_at: datetime
+
+
+class EndedTurn(Struct, frozen=True, array_like=True):
+    """The turn that ended last."""
+
+    turn_id: str
+    message_id: str
+    reason: TurnReason
+    cause: str | None
+
+
+class QueuedMessage(Struct, frozen=True, array_like=True):
+    """A message that was accepted and has not run; the whole of it is the fact at `seq`."""
+
+    message_id: str
+    seq: int
+    policy: Policy
+    parts: tuple[Json, ...]
+
+
+class State(Struct, frozen=True, omit_defaults=True):
+    """What a journal up to `last_seq` comes to."""
+
+    schema: int = SCHEMA
+    last_seq: int = 0
+    leaf_id: str | None = None
+    turn: OpenTurn | None = None
+    last_turn: EndedTurn | None = None
+    queue: tuple[QueuedMessage, ...] = ()
+    claim: Claim | None = None
+    loop: str | None = None
+    last_activity: datetime | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest claim; 0 where nobody ever claimed it."""
+        return self.claim.epoch if self.claim is not None else 0
+
+    def queued(self, message_id: str) -> QueuedMessage | None:
+        """The waiting message of this id."""
+        return next((each for each in self.queue if each.message_id == message_id), None)
+
+
+def encode_state(state: State) -> bytes:
+    """The state as a summary's bytes."""
+    return encode(state)
+
+
+def decode_state(summary: bytes | None) -> State | None:
+    """The state of a summary's bytes; None where there is none that this version can read."""
+    if summary is None:
+        return None
+    try:
+        state = msgspec.json.decode(summary, type=State)
+    except msgspec.DecodeError:
+        return None
+    return state if state.schema == SCHEMA else None
+
+
+def fold(state: State, entries: tuple[StoredEntry, ...] | list[StoredEntry]) -> State:
+    """Applies entries in order."""
+    for stored in entries:
+        state = apply(state, stored)
+    return state
+
+
+def place(state: State, entries: tuple[Entry, ...]) -> list[StoredEntry]:
+    """The entries as they will be stored after this state."""
+    return [StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1)]
+
+
+def apply(state: State, stored: StoredEntry) -> State:
+    """The state after the journal's next entry; O(the queue).
+
+    Of several ends of a turn the first one counts. Facts that do not concern the state, and
+    entries of unknown types, move `last_seq` and nothing more.
+
+    Raises:
+        StateUnreplayableError: the entry does not follow the state: a `seq` is missing, an epoch
+            goes back, a turn starts inside another, or a fact that decides cannot be read.
+
+    """
+    if stored.seq != state.last_seq + 1:
+        raise StateUnreplayableError(
+            f"seq {stored.seq} follows {state.last_seq}: an entry is missing or doubled"
+        )
+    changes: dict[str, Any] = {"last_seq": stored.seq}
+    if stored.type != "claimed":
+        changes["last_activity"] = stored.created_at
+    if stored.entry.in_tree:
+        changes["leaf_id"] = stored.id
+    elif stored.type in _DECISIVE:
+        changes |= _decide(state, stored)
+    return replace(state, **changes)
+
+
+_DECISIVE = frozenset(
+    {
+        "claimed",
+        "turn_started",
+        "turn_ended",
+        "message_queued",
+        "message_discarded",
+        "leaf_moved",
+        "loop_chosen",
+    }
+)
+
+
+def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
+    match stored.view:
+        case Claimed(epoch=epoch, node=node):
+            if epoch <= state.epoch:
+                raise _broken(stored, f"epoch {epoch} was claimed after epoch {state.epoch}")
+            return {"claim": Claim(epoch, node)}
+        case TurnStarted(turn_id=turn_id, message_id=message_id):
+            if state.turn is not None:
+                raise _broken(stored, f"turn {turn_id!r} starts inside {state.turn.turn_id!r}")
+            return {
+                "turn": OpenTurn(turn_id, message_id, stored.created_at),
+                "queue": _without(state.queue, message_id),
+            }
+        case TurnEnded(turn_id=turn_id, reason=reason, cause=cause):
+            if state.turn is None or state.turn.turn_id != turn_id:
+                return {}
+            ended = EndedTurn(turn_id, state.turn.message_id, reason, cause)
+            return {"turn": None, "last_turn": ended}
+        case MessageQueued() as queued:
+            if state.queued(queued.message_id) is not None:
+                raise _broken(stored, f"message {queued.message_id!r} is queued already")
+            return {"queue": _with(state.queue, queued, stored.seq)}
+        case MessageDiscarded(message_id=message_id):
+            return {"queue": _without(state.queue, message_id)}
+        case LeafMoved(leaf_id=leaf_id):
+            return {"leaf_id": leaf_id}
+        case LoopChosen(name=name):
+            return {"loop": name}
+        case Opaque():
+            raise _broken(stored, f"this version cannot read its {stored.type!r}")
+        case _:
+            raise AssertionError(stored.type)
+
+
+def _broken(stored: StoredEntry, detail: str) -> StateUnreplayableError:
+    return StateUnreplayableError(f"the entry {stored.id!r} at seq {stored.seq}: {detail}")
+
+
+def _without(queue: tuple[QueuedMessage, ...], message_id: str) -> tuple[QueuedMessage, ...]:
+    return tuple(each for each in queue if each.message_id != message_id)
+
+
+def _with(
+    queue: tuple[QueuedMessage, ...], fact: MessageQueued, seq: int
+) -> tuple[QueuedMessage, ...]:
+    """The queue with one more: in order, but those that interrupt before those that wait."""
+    one = QueuedMessage(fact.message_id, seq, fact.policy, _shown(fact))
+    at = len(queue)
+    if fact.policy == "interrupt":
+        at = sum(1 for each in queue if each.policy == "interrupt")
+    return (*queue[:at], one, *queue[at:])
+
+
+def _shown(fact: MessageQueued) -> tuple[Json, ...]:
+    """The parts as JSON, the big ones elided."""
+    shown = []
+    for part in fact.parts:
+        raw = encode(part)
+        value = msgspec.json.decode(raw)
+        if len(raw) > INLINE_BYTES:
+            value = {"type": value["type"], "elided": True, "bytes": len(raw)}
+        shown.append(value)
+    return tuple(shown)
