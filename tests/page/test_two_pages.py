@@ -1,0 +1,105 @@
+"""Two pages on one session, in a real browser, and a server that is killed under them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.serving import ServerProcess
+
+ARGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(ARGS))
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path, loop="shell") as running:
+        yield running
+
+
+def open_page(browser: Browser, address: str) -> tuple[Page, list[str]]:
+    """A page of its own (with its own cookie), and what it complains about."""
+    page = browser.new_context(viewport={"width": 1100, "height": 800}).new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(address)
+    return page, complaints
+
+
+def rows(page: Page) -> list[str]:
+    """The ids of the entries that the page shows, in order."""
+    return [
+        row.get_attribute("data-entry-id") or ""
+        for row in page.get_by_test_id("message").all()
+        if row.get_attribute("data-entry-id")
+    ]
+
+
+def say(page: Page, text: str) -> None:
+    page.get_by_test_id("composer").fill(text)
+    page.get_by_test_id("send").click()
+
+
+def test_two_pages_agree_and_catch_up_after_the_server_was_killed(
+    browser: Browser, server: ServerProcess
+) -> None:
+    one, complaints_one = open_page(browser, server.address)
+    expect(one).not_to_have_url(re.compile("token="))
+    one.get_by_test_id("new-session").click()
+    say(one, "echo first-answer")
+    transcript = one.get_by_test_id("transcript")
+    expect(transcript).to_contain_text("first-answer", timeout=WAIT_MS)
+
+    two, complaints_two = open_page(browser, server.address)
+    two.get_by_test_id("session-item").first.click()
+    expect(two.get_by_test_id("transcript")).to_contain_text("first-answer", timeout=WAIT_MS)
+
+    say(two, "echo before-the-kill; sleep 60; echo never-reached")
+    for page in (one, two):
+        expect(page.get_by_test_id("transcript")).to_contain_text(
+            "before-the-kill", timeout=WAIT_MS
+        )
+        expect(page.get_by_test_id("stop")).to_be_visible(timeout=WAIT_MS)
+
+    server.kill()
+    server.start()
+    for page in (one, two):
+        expect(page.get_by_test_id("resend")).to_be_visible(timeout=WAIT_MS)
+
+    say(one, "echo after-the-kill")
+    for page in (one, two):
+        transcript = page.get_by_test_id("transcript")
+        expect(transcript).to_contain_text("first-answer", timeout=WAIT_MS)
+        expect(transcript).to_contain_text("after-the-kill", timeout=WAIT_MS)
+        expect(page.get_by_test_id("stop")).to_be_hidden(timeout=WAIT_MS)
+    shown = rows(one)
+    assert shown == rows(two)
+    assert len(shown) == len(set(shown)) > 0
+    two.reload()
+    expect(two.get_by_test_id("transcript")).to_contain_text("after-the-kill", timeout=WAIT_MS)
+    assert rows(two) == shown
+    ARTEFACTS.mkdir(exist_ok=True)
+    for name, page in (("one", one), ("two", two)):
+        page.screenshot(path=os.fspath(ARTEFACTS / f"two-pages-{name}.png"))
+    assert complaints_one == complaints_two == []
