@@ -1,0 +1,202 @@
+"""Opening the file safely, and what a driver's exception means outside.
+
+A file that is not a store of Perdure is refused before anything of it is changed. Every PRAGMA's
+result is fetched: an unfetched one swallows I/O errors.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from perdure import clock
+from perdure.errors import JournalCorruptError, PerdureError, StoreUnavailableError
+from perdure.stores.sqlite.schema import APPLICATION_ID, PAGE_SIZE, create_tables
+
+Synchronous = Literal["extra", "full", "normal", "off"]
+
+MINIMUM_SQLITE = (3, 51, 3)
+"""Every SQLite before can corrupt a WAL file when two connections checkpoint and reset at once."""
+
+BUSY_TIMEOUT_S = 10.0
+
+_creating = threading.Lock()
+"""Held while a file is made and first opened: closing a descriptor of a file that SQLite has open
+in this process would drop its locks."""
+
+
+def check_sqlite(version: str) -> None:
+    """Raises StoreUnavailableError if this SQLite is older than the first one that is safe."""
+    if tuple(int(number) for number in version.split(".")[:3]) < MINIMUM_SQLITE:
+        needed = ".".join(map(str, MINIMUM_SQLITE))
+        raise StoreUnavailableError(
+            f"SQLite {version} can damage a store; Perdure needs {needed} or newer: "
+            f'pip install "apsw>={needed}.0"'
+        )
+
+
+def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
+    """Opens the store's file for writing; makes it, and its folder, where there is none.
+
+    What an earlier process wrote and never synced is synced before this returns.
+
+    Raises:
+        StoreUnavailableError: it cannot be opened, is locked, or is not a store.
+
+    """
+    check_sqlite(apsw.sqlite_lib_version())
+    with _creating:
+        _make_file(path)
+        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        _settle(connection, path)
+        pragma(connection, f"synchronous = {synchronous}")
+        pragma(connection, "journal_size_limit = 67108864")
+        pragma(connection, "cache_size = -16384")
+        pragma(connection, "temp_store = memory")
+        pragma(connection, "wal_checkpoint(passive)")
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    """Opens a file that a writer of this process has open, for reading only."""
+    return _connect(path, apsw.SQLITE_OPEN_READONLY)
+
+
+def pragma(connection: apsw.Connection, text: str) -> object:
+    """Runs `PRAGMA text`; returns the first value of its answer."""
+    rows = connection.execute(f"PRAGMA {text}").fetchall()
+    return rows[0][0] if rows else None
+
+
+def fault(error: apsw.Error, path: Path, session_id: str = "") -> PerdureError:
+    """What a driver's exception, raised before a commit, means to the caller."""
+    match error:
+        case apsw.CorruptError():
+            return JournalCorruptError(session_id, None, f"file {str(path)!r}", str(error))
+        case apsw.NotADBError():
+            text = f"{str(path)!r} is not a SQLite file, so not a store; it was left as it is"
+        case apsw.BusyError() | apsw.LockedError():
+            text = (
+                f"{str(path)!r} was locked by another process for more than "
+                f"{BUSY_TIMEOUT_S:.0f} s; nothing was stored, try again"
+            )
+        case apsw.FullError():
+            text = f"the disk of {str(path)!r} is full; nothing was stored"
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            text = f"{str(path)!r} cannot be written by this user; nothing was stored"
+        case _:
+            text = f"{str(path)!r} cannot be used: {error}; nothing was stored"
+    return StoreUnavailableError(text)
+
+
+def _make_file(path: Path) -> None:
+    try:
+        if stat.S_ISLNK(path.lstat().st_mode):
+            raise StoreUnavailableError(
+                f"{str(path)!r} is a symbolic link, and links are not followed: "
+                "give the path of the file itself"
+            )
+        return
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise StoreUnavailableError(f"{str(path)!r} cannot be opened: {error}") from error
+    try:
+        make_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StoreUnavailableError(f"{str(path)!r} cannot be made: {error}") from error
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+    _sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder and those above it, each 0700 whatever the umask; durable on return."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    folder.chmod(0o700)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path, flags: int) -> apsw.Connection:
+    # Links above the file are the machine's own business; the file itself is never one.
+    place = os.path.join(os.path.realpath(path.parent), path.name)
+    try:
+        connection = apsw.Connection(place, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+    except apsw.Error as error:
+        raise fault(error, path) from error
+    connection.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))
+    pragma(connection, "trusted_schema = off")
+    pragma(connection, "cell_size_check = on")
+    return connection
+
+
+def _settle(connection: apsw.Connection, path: Path) -> None:
+    """Checks that the file is a store, and makes an empty one a store; survives a stampede."""
+    deadline = clock.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            if pragma(connection, "application_id") != APPLICATION_ID:
+                _found(connection, path)
+            if pragma(connection, "journal_mode") != "wal":
+                pragma(connection, "journal_mode = wal")
+            return
+        except apsw.BusyError as error:
+            if clock.monotonic() > deadline:
+                raise fault(error, path) from error
+            time.sleep(0.01)
+        except apsw.Error as error:
+            raise fault(error, path) from error
+
+
+def _found(connection: apsw.Connection, path: Path) -> None:
+    _check_empty(connection, path)
+    pragma(connection, f"page_size = {PAGE_SIZE}")
+    pragma(connection, "journal_mode = wal")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if pragma(connection, "application_id") != APPLICATION_ID:
+            _check_empty(connection, path)
+            create_tables(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _check_empty(connection: apsw.Connection, path: Path) -> None:
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    other = pragma(connection, "application_id"), pragma(connection, "user_version")
+    if (tables, *other) != (0, 0, 0) and other[0] != APPLICATION_ID:
+        raise StoreUnavailableError(
+            f"{str(path)!r} is a SQLite file of another program; it was left as it is"
+        )

@@ -1,0 +1,317 @@
+"""What the writer remembers of the file, and the verbs that change it, inside one transaction.
+
+Everything in memory is a copy of what the file says, bounded, and believed only while nobody else
+has committed (`PRAGMA data_version`). A verb raises before it has changed anything, or not at all;
+new rows are collected and written by `flush`. After a failure the whole ledger is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+from msgspec import UNSET
+
+from perdure.codec import Entry, StoredEntry, next_sum, read_entry
+from perdure.errors import (
+    FormatTooNewError,
+    JournalCorruptError,
+    SessionDeletedError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
+from perdure.store import Receipt, Session, place_batch, read_session, receipt_of
+from perdure.stores.sqlite.connection import pragma
+from perdure.stores.sqlite.schema import FILE_FORMAT, SESSION_KIND, TAIL_LENGTH
+
+_REMEMBERED_SESSIONS = 1024
+
+_FIND = """
+SELECT number, header, last_seq, last_sum, last_pos, last_tree_id,
+  EXISTS (SELECT 1 FROM by_seq WHERE by_seq.session = sessions.number)
+FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0
+"""
+_WRITE_END = """
+UPDATE sessions SET last_seq = ?, last_sum = ?, last_pos = ?, last_tree_id = ?,
+  summary = coalesce(?, summary)
+WHERE number = ?
+"""
+_Row = tuple[int, int, int, str, str | int | None, bytes, bytes]
+
+
+@dataclass(slots=True)
+class _End:
+    """Where a session's log stands; `is_indexed`: some of its entries may be below the tail."""
+
+    number: int
+    session: Session
+    last_seq: int
+    last_sum: bytes
+    last_pos: int
+    last_tree_id: str | None
+    is_indexed: bool
+    new_summary: bytes | None = None
+
+
+class Ledger:
+    """The file as its writer sees it; used by one thread, between `begin` and `commit`."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._run: Callable[..., Any] = self._cursor.execute
+        self._place = f"file {str(path)!r}"
+        self._data_version: object = None
+        self._indexed_pos = -1
+        self._last_pos = 0
+        self._tail: dict[tuple[int, str], int] = {}
+        self._ends: OrderedDict[str, _End] = OrderedDict()
+        self._rows: list[_Row] = []
+        self._branches: list[tuple[int, str | int, int, str]] = []
+        self._changed: dict[int, _End] = {}
+        self._writes_last_pos = False
+        self.hints: dict[str, None] = {}
+
+    def begin(self) -> None:
+        """Takes the file for writing, and forgets what another process may have changed.
+
+        Raises:
+            FormatTooNewError: a newer version has made the file its own.
+
+        """
+        self._run("BEGIN IMMEDIATE")
+        version = self._run("PRAGMA data_version").fetchall()[0][0]
+        if version != self._data_version:
+            self._catch_up()
+            self._data_version = version
+
+    def _catch_up(self) -> None:
+        file_format = pragma(self._connection, "user_version")
+        if not isinstance(file_format, int) or file_format > FILE_FORMAT:
+            raise FormatTooNewError(self._place, int(str(file_format)), FILE_FORMAT)
+        self._ends.clear()
+        meta: dict[str, int] = dict(self._run("SELECT name, value FROM meta").fetchall())
+        if meta["indexed_pos"] != self._indexed_pos:
+            self._tail.clear()
+            self._indexed_pos = self._last_pos = meta["indexed_pos"]
+        rows = self._run(
+            "SELECT session, entry_id, pos FROM entries WHERE pos > ?", (self._last_pos,)
+        )
+        for number, entry_id, pos in rows:
+            self._tail[number, entry_id] = pos
+            self._last_pos = pos
+        self._last_pos = max(self._last_pos, meta["last_pos"])
+
+    def create_session(
+        self, session: Session, entries: Sequence[Entry], summary: bytes | None
+    ) -> Session:
+        """Creates the session with its first entries."""
+        if self._find(session.id) is not None:
+            raise SessionExistsError(session.id)
+        place_batch(session, entries, {}, last_seq=0, expected_seq=None, incarnation=None)
+        if not entries:
+            self._last_pos += 1
+            self._writes_last_pos = True
+        self._run(
+            "INSERT INTO sessions VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, ?, NULL, ?)",
+            (
+                SESSION_KIND,
+                session.id,
+                session.incarnation,
+                session.header,
+                session.first_sum,
+                self._last_pos,
+                summary,
+            ),
+        )
+        number = self._connection.last_insert_rowid()
+        end = _End(number, session, 0, session.first_sum, self._last_pos, None, is_indexed=False)
+        self._ends[session.id] = end
+        self._add(end, entries)
+        self.hints[session.id] = None
+        return session
+
+    def append_entries(
+        self,
+        session_id: str,
+        entries: Sequence[Entry],
+        expected_seq: int | None,
+        incarnation: str | None,
+        summary: bytes | None,
+    ) -> Receipt:
+        """Appends the batch, or says that it is there."""
+        end = self._find(session_id)
+        if end is None:
+            raise self._absent(session_id, incarnation)
+        receipt = place_batch(
+            end.session,
+            entries,
+            self._stored(end, entries),
+            last_seq=end.last_seq,
+            expected_seq=expected_seq,
+            incarnation=incarnation,
+        )
+        if receipt is not None:
+            return receipt
+        stored = self._add(end, entries)
+        if summary is not None:
+            end.new_summary = summary
+        self.hints[session_id] = None
+        return receipt_of(stored)
+
+    def delete_session(self, session_id: str) -> None:
+        """Removes everything of the session but its tombstone: O(its entries)."""
+        self.flush()
+        self._ends.pop(session_id, None)
+        key = (SESSION_KIND, session_id)
+        found = self._run(
+            "SELECT number FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0", key
+        ).fetchall()
+        if not found:
+            raise SessionNotFoundError(session_id)
+        number = found[0][0]
+        self._run(
+            "DELETE FROM entries WHERE pos IN (SELECT pos FROM by_seq WHERE session = ?)", (number,)
+        )
+        self._run("DELETE FROM entries WHERE pos > ? AND session = ?", (self._indexed_pos, number))
+        for table in ("by_seq", "by_id", "branches"):
+            self._run(f"DELETE FROM {table} WHERE session = ?", (number,))
+        self._run(
+            "UPDATE sessions SET deleted = 1, header = x'', summary = NULL WHERE number = ?",
+            (number,),
+        )
+        self._writes_last_pos = True
+        self.hints[session_id] = None
+
+    def flush(self) -> None:
+        """Writes what the verbs have collected; the file then says all that memory says."""
+        many = self._cursor.executemany
+        if self._rows:
+            many("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
+            self._rows = []
+        if self._branches:
+            many("INSERT INTO branches VALUES (?, ?, ?, ?)", self._branches)
+            self._branches = []
+        if self._changed:
+            many(_WRITE_END, [_end_row(end) for end in self._changed.values()])
+            self._changed = {}
+        if self._last_pos - self._indexed_pos >= TAIL_LENGTH:
+            self._index_tail()
+        if self._writes_last_pos:
+            self._run("UPDATE meta SET value = ? WHERE name = 'last_pos'", (self._last_pos,))
+            self._writes_last_pos = False
+
+    def commit(self) -> None:
+        """Makes it durable."""
+        self._run("COMMIT")
+        while len(self._ends) > _REMEMBERED_SESSIONS:
+            self._ends.popitem(last=False)
+
+    def _index_tail(self) -> None:
+        for table, key in (("by_seq", "seq"), ("by_id", "entry_id")):
+            self._run(
+                f"INSERT INTO {table} SELECT session, {key}, pos FROM entries WHERE pos > ? "
+                f"ORDER BY session, {key}",
+                (self._indexed_pos,),
+            )
+        self._indexed_pos = self._last_pos
+        self._run("UPDATE meta SET value = ? WHERE name = 'indexed_pos'", (self._last_pos,))
+        self._writes_last_pos = True
+        self._tail.clear()
+        for end in self._ends.values():
+            end.is_indexed = True
+
+    def _add(self, end: _End, entries: Sequence[Entry]) -> list[StoredEntry]:
+        stored = []
+        for entry in entries:
+            end.last_seq += 1
+            end.last_sum = next_sum(end.last_sum, entry.raw)
+            self._last_pos += 1
+            parent: str | int | None = None
+            if entry.parent_id is not UNSET:
+                parent = 0 if entry.parent_id is None else str(entry.parent_id)
+                if entry.parent_id != end.last_tree_id:
+                    self._branches.append((end.number, parent, end.last_seq, entry.id))
+                end.last_tree_id = entry.id
+            self._rows.append(
+                (
+                    self._last_pos,
+                    end.number,
+                    end.last_seq,
+                    entry.id,
+                    parent,
+                    end.last_sum,
+                    entry.raw,
+                )
+            )
+            self._tail[end.number, entry.id] = self._last_pos
+            stored.append(StoredEntry(end.last_seq, entry))
+        if stored:
+            end.last_pos = self._last_pos
+            self._changed[end.number] = end
+        return stored
+
+    def _find(self, session_id: str) -> _End | None:
+        end = self._ends.get(session_id)
+        if end is not None:
+            self._ends.move_to_end(session_id)
+            return end
+        rows = self._run(_FIND, (SESSION_KIND, session_id)).fetchall()
+        if not rows:
+            return None
+        number, header, *rest = rows[0]
+        try:
+            session = read_session(header)
+        except ValueError as error:
+            place = f"{self._place}, header"
+            raise JournalCorruptError(session_id, None, place, str(error)) from error
+        end = self._ends[session_id] = _End(number, session, *rest)
+        return end
+
+    def _absent(self, session_id: str, incarnation: str | None) -> Exception:
+        tombstones = self._run(
+            "SELECT 1 FROM sessions "
+            "WHERE kind = ? AND session_id = ? AND incarnation = ? AND deleted = 1",
+            (SESSION_KIND, session_id, incarnation),
+        ).fetchall()
+        if tombstones:
+            return SessionDeletedError(session_id, incarnation)
+        return SessionNotFoundError(session_id)
+
+    def _stored(self, end: _End, entries: Iterable[Entry]) -> Mapping[str, StoredEntry]:
+        known = {}
+        for entry in entries:
+            pos = self._tail.get((end.number, entry.id))
+            if pos is None and end.is_indexed:
+                rows = self._run(
+                    "SELECT pos FROM by_id WHERE session = ? AND entry_id = ?",
+                    (end.number, entry.id),
+                ).fetchall()
+                pos = rows[0][0] if rows else None
+            if pos is not None:
+                known[entry.id] = self._read(end, entry.id, pos)
+        return known
+
+    def _read(self, end: _End, entry_id: str, pos: int) -> StoredEntry:
+        self.flush()
+        rows = self._run(
+            "SELECT seq, raw FROM entries WHERE pos = ? AND session = ? AND entry_id = ?",
+            (pos, end.number, entry_id),
+        ).fetchall()
+        place = f"{self._place}, position {pos}"
+        if not rows:
+            detail = f"the index has entry {entry_id!r} there, it is not"
+            raise JournalCorruptError(end.session.id, None, place, detail)
+        try:
+            return StoredEntry(rows[0][0], read_entry(rows[0][1]))
+        except ValueError as error:
+            raise JournalCorruptError(end.session.id, rows[0][0], place, str(error)) from error
+
+
+def _end_row(end: _End) -> tuple[int, bytes, int, str | None, bytes | None, int]:
+    summary, end.new_summary = end.new_summary, None
+    return end.last_seq, end.last_sum, end.last_pos, end.last_tree_id, summary, end.number

@@ -1,0 +1,58 @@
+"""Reader threads, each question on a read-only connection of its own; no reader waits for a writer.
+
+Connections are kept for the next question, never used by two at a time, and none before the writer
+has opened the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from perdure.stores.sqlite.connection import fault, open_reader
+from perdure.stores.sqlite.reader import Reader
+
+_T = TypeVar("_T")
+
+_THREADS = 4
+
+
+class ReaderPool:
+    """Answers questions about the file; `threads` is where `ask` may be called."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: list[apsw.Connection] = []
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="perdure-sqlite-reader")
+
+    def ask(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
+        """The answer from one snapshot; blocks."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = open_reader(self._path)
+        try:
+            connection.execute("BEGIN")
+            try:
+                answer = question(Reader(connection, self._path))
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            connection.close(True)
+            raise fault(error, self._path, session_id) from error
+        except BaseException:
+            self._idle.append(connection)
+            raise
+        self._idle.append(connection)
+        return answer
+
+    def close(self) -> None:
+        """Waits for the answers under way and closes every connection; blocks."""
+        self.threads.shutdown()
+        while self._idle:
+            self._idle.pop().close(True)

@@ -1,0 +1,280 @@
+"""What can be asked of the file: each question is answered from one snapshot of it.
+
+An entry is found through the index tables, or in the tail that they do not cover yet. Whatever is
+not where it has to be is damage: an answer is whole or it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import apsw
+
+from perdure.codec import StoredEntry, read_entry
+from perdure.errors import (
+    CursorVoidError,
+    EntryNotFoundError,
+    JournalCorruptError,
+    SessionNotFoundError,
+)
+from perdure.store import Look, LookPage, Page, PathPage, Session, read_session
+from perdure.stores.sqlite.schema import SESSION_KIND
+
+_LOOK = "number, session_id, header, last_seq, last_pos, summary"
+_T = TypeVar("_T")
+_FOUND = "e.pos, e.session, e.seq, e.entry_id, e.raw"
+
+
+class Head(NamedTuple):
+    """A session's row."""
+
+    number: int
+    session_id: str
+    header: bytes
+    last_seq: int
+    last_pos: int
+    summary: bytes | None
+
+
+class Reader:
+    """One snapshot of the file; used by one thread, inside one read transaction."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self.run: Callable[..., Any] = connection.execute
+        self.place = f"file {str(path)!r}"
+        self.indexed_pos = self._meta("indexed_pos", int)
+
+    def _meta(self, name: str, kind: type[_T]) -> _T:
+        rows = self.run("SELECT value FROM meta WHERE name = ?", (name,)).fetchall()
+        if not rows or not isinstance(rows[0][0], kind):
+            raise JournalCorruptError("", None, self.place, f"its {name} is missing")
+        return rows[0][0]
+
+    def head(self, session_id: str) -> Head:
+        """The row of a living session."""
+        rows = self.run(
+            f"SELECT {_LOOK} FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0",
+            (SESSION_KIND, session_id),
+        ).fetchall()
+        if not rows:
+            raise SessionNotFoundError(session_id)
+        return Head._make(rows[0])
+
+    def load_session(self, session_id: str) -> Session:
+        """The session of this id."""
+        return self._session(self.head(session_id))
+
+    def _session(self, head: Head) -> Session:
+        try:
+            session = read_session(head.header)
+        except ValueError as error:
+            raise self.damage(head, None, "its header", str(error)) from error
+        if session.id != head.session_id:
+            raise self.damage(head, None, "its header", f"it names session {session.id!r}")
+        return session
+
+    def look(self, session_id: str) -> Look:
+        """The session, where its log stands, and its summary."""
+        return self._look(self.head(session_id))
+
+    def _look(self, head: Head) -> Look:
+        return Look(self._session(head), head.last_seq, head.summary)
+
+    def list_sessions(self, limit: int, after: str | None) -> LookPage:
+        """Sessions by newest append first: O(limit)."""
+        store_id = self._meta("store_id", str)
+        bound = 2**62
+        if after is not None:
+            prefix, _, number = after.partition(".")
+            if prefix != store_id or not (number.isascii() and number.isdecimal()):
+                raise CursorVoidError(after, "it is not from a listing of this store")
+            bound = int(number[:18])
+        rows = self.run(
+            f"SELECT {_LOOK} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ? "
+            "ORDER BY last_pos DESC LIMIT ?",
+            (SESSION_KIND, bound, limit + 1),
+        ).fetchall()
+        heads = [Head._make(row) for row in rows[:limit]]
+        more = f"{store_id}.{heads[-1].last_pos}" if heads and len(rows) > limit else None
+        return LookPage(tuple(self._look(head) for head in heads), more)
+
+    def session_ids(self) -> Sequence[str]:
+        """The ids of all living sessions."""
+        rows = self.run(
+            "SELECT session_id FROM sessions WHERE kind = ? AND deleted = 0 ORDER BY session_id",
+            (SESSION_KIND,),
+        )
+        return tuple(session_id for (session_id,) in rows)
+
+    def load_entries(self, session_id: str, after: int) -> Sequence[StoredEntry]:
+        """The entries with a `seq` above `after`."""
+        head = self.head(session_id)
+        return self._range(head, max(after, 0) + 1, head.last_seq)
+
+    def page_entries(
+        self, session_id: str, before: int | None, after: int | None, limit: int
+    ) -> Page:
+        """The entries between two `seq`s: the oldest with `after` given, else the newest."""
+        head = self.head(session_id)
+        low = min(max(after or 0, 0), head.last_seq)
+        high = head.last_seq if before is None else max(min(before - 1, head.last_seq), 0)
+        first, last = (
+            (max(low, high - limit), high) if after is None else (low, min(high, low + limit))
+        )
+        entries = self._range(head, first + 1, last)
+        return Page(entries, first > low or last < high, head.last_seq)
+
+    def _range(self, head: Head, first: int, last: int) -> tuple[StoredEntry, ...]:
+        if first > last:
+            return ()
+        found = self._entries(
+            head,
+            f"SELECT {_FOUND} FROM by_seq AS i JOIN entries AS e ON e.pos = i.pos "
+            "WHERE i.session = ? AND i.seq BETWEEN ? AND ? ORDER BY i.seq",
+            (head.number, first, last),
+        )
+        if len(found) <= last - first and head.last_pos > self.indexed_pos:
+            found += self._entries(
+                head,
+                f"SELECT {_FOUND} FROM entries AS e "
+                "WHERE e.pos > ? AND e.session = ? AND e.seq BETWEEN ? AND ? ORDER BY e.pos",
+                (self.indexed_pos, head.number, first, last),
+            )
+        for seq, stored in enumerate(found, first):
+            if stored.seq != seq:
+                raise self.damage(head, seq, "its index", f"seq {stored.seq} stands in its place")
+        if len(found) <= last - first:
+            seq = first + len(found)
+            raise self.damage(head, seq, "its index", f"the log goes to {last}, this is not there")
+        return tuple(found)
+
+    def _entries(self, head: Head, query: str, values: tuple[int | str, ...]) -> list[StoredEntry]:
+        return [self._entry(head, row) for row in self.run(query, values)]
+
+    def _entry(self, head: Head, row: tuple[int, int, int, str, bytes]) -> StoredEntry:
+        pos, number, seq, entry_id, raw = row
+        try:
+            entry = read_entry(raw)
+        except ValueError as error:
+            raise self.damage(head, seq, f"position {pos}", str(error)) from error
+        if number != head.number or entry.id != entry_id:
+            raise self.damage(head, seq, f"position {pos}", f"entry {entry.id!r} is not in place")
+        return StoredEntry(seq, entry)
+
+    def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
+        """One entry, by `seq` or by entry id."""
+        head = self.head(session_id)
+        if isinstance(entry, int):
+            found = self._range(head, entry, entry) if 1 <= entry <= head.last_seq else ()
+            stored = found[0] if found else None
+        else:
+            stored = self._by_id(head, entry, self.tail(head))
+        if stored is None:
+            raise EntryNotFoundError(session_id, str(entry))
+        return stored
+
+    def tail(self, head: Head) -> Mapping[str, int]:
+        """The positions of this session's entries that the index does not cover: O(the tail)."""
+        if head.last_pos <= self.indexed_pos:
+            return {}
+        return dict(
+            self.run(
+                "SELECT entry_id, pos FROM entries WHERE pos > ? AND session = ?",
+                (self.indexed_pos, head.number),
+            ).fetchall()
+        )
+
+    def _by_id(self, head: Head, entry_id: str, tail: Mapping[str, int]) -> StoredEntry | None:
+        if not _is_text(entry_id):
+            return None
+        pos = tail.get(entry_id)
+        if pos is None:
+            rows = self.run(
+                "SELECT pos FROM by_id WHERE session = ? AND entry_id = ?", (head.number, entry_id)
+            ).fetchall()
+            if not rows:
+                return None
+            pos = rows[0][0]
+        found = self._entries(head, f"SELECT {_FOUND} FROM entries AS e WHERE e.pos = ?", (pos,))
+        if not found or found[0].id != entry_id:
+            raise self.damage(head, None, f"position {pos}", f"entry {entry_id!r} is not there")
+        return found[0]
+
+    def load_path(self, session_id: str, leaf_id: str, limit: int, until: str | None) -> PathPage:
+        """The path that ends in `leaf_id`: at most the last `limit` of it."""
+        head = self.head(session_id)
+        tail = self.tail(head)
+        path: dict[str, StoredEntry] = {}
+        entry_id: object = leaf_id
+        while isinstance(entry_id, str) and len(path) < limit and until not in path:
+            if entry_id in path:
+                raise self.damage(head, None, f"entry {entry_id!r}", "its path is a circle")
+            stored = self._by_id(head, entry_id, tail)
+            if stored is None or not stored.entry.in_tree:
+                if not path:
+                    raise EntryNotFoundError(session_id, leaf_id, "no such tree entry")
+                raise self.damage(
+                    head, None, f"entry {entry_id!r}", "a path leads to it, it is not there"
+                )
+            path[entry_id] = stored
+            entry_id = stored.parent_id
+        return PathPage(tuple(reversed(path.values())), isinstance(entry_id, str))
+
+    def children(
+        self, session_id: str, parent_ids: Iterable[str | None]
+    ) -> Mapping[str | None, tuple[str, ...]]:
+        """The ids of the tree entries under each parent.
+
+        A regular child is the next tree entry after its parent; the others are in `branches`.
+        """
+        head = self.head(session_id)
+        tail = self.tail(head)
+        return {parent_id: self._children(head, parent_id, tail) for parent_id in parent_ids}
+
+    def _children(
+        self, head: Head, parent_id: str | None, tail: Mapping[str, int]
+    ) -> tuple[str, ...]:
+        if parent_id is not None and not _is_text(parent_id):
+            return ()
+        found = [
+            entry_id
+            for (entry_id,) in self.run(
+                "SELECT entry_id FROM branches WHERE session = ? AND parent = ? ORDER BY seq",
+                (head.number, 0 if parent_id is None else parent_id),
+            )
+        ]
+        after = 0
+        if parent_id is not None:
+            parent = self._by_id(head, parent_id, tail)
+            if parent is None or not parent.entry.in_tree:
+                return tuple(found)
+            after = parent.seq
+        follower = self._next_tree_entry(head, after)
+        if follower is not None and follower.parent_id == parent_id and follower.id not in found:
+            found.insert(0, follower.id)
+        return tuple(found)
+
+    def _next_tree_entry(self, head: Head, after: int) -> StoredEntry | None:
+        step = 4
+        while after < head.last_seq:
+            last = min(after + step, head.last_seq)
+            for stored in self._range(head, after + 1, last):
+                if stored.entry.in_tree:
+                    return stored
+            after, step = last, min(step * 2, 256)
+        return None
+
+    def damage(self, head: Head, seq: int | None, place: str, detail: str) -> JournalCorruptError:
+        """The error of damage that was found in this session."""
+        return JournalCorruptError(head.session_id, seq, f"{self.place}, {place}", detail)
+
+
+def _is_text(value: str) -> bool:
+    """Whether SQLite can be asked for it; a lone surrogate is in no entry's id."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""Sessions in one SQLite file: a JournalStore that any number of processes may share.
+
+Constructing it touches nothing; the first verb opens the file in the writer's thread. An append
+returns when its transaction is synced. What is read comes from a snapshot and waits for no writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from perdure.codec import Draft, Entry, StoredEntry, seal_all
+from perdure.errors import StoreUnavailableError
+from perdure.store import (
+    ClosingStore,
+    Look,
+    LookPage,
+    Page,
+    PathPage,
+    Receipt,
+    Session,
+    check_session_id,
+    new_session,
+)
+from perdure.stores.sqlite.check import verify_session
+from perdure.stores.sqlite.connection import Synchronous
+from perdure.stores.sqlite.owner import OwnerLock
+from perdure.stores.sqlite.pool import ReaderPool
+from perdure.stores.sqlite.reader import Reader
+from perdure.stores.sqlite.writer import Writer
+
+_T = TypeVar("_T")
+
+
+class SqliteStore(ClosingStore):
+    """The sessions in the SQLite file at `path`; made, with its folder, where there is none.
+
+    `synchronous` below "full" trades durability for speed: a power loss may then take what was
+    acknowledged last. Safe to use from several event loops and threads.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, synchronous: Synchronous = "full") -> None:
+        if synchronous not in {"extra", "full", "normal", "off"}:
+            raise ValueError("synchronous is one of: extra, full, normal, off")
+        self.path = Path(os.path.abspath(path))
+        self._writer = Writer(self.path, synchronous)
+        self._readers = ReaderPool(self.path)
+        self._owner = OwnerLock(self.path)
+        self._closing: Future[None] | None = None
+        weakref.finalize(self, self._writer.stop)
+
+    async def create_session(
+        self,
+        session_id: str,
+        *,
+        parent_id: str | None = None,
+        entries: Sequence[Draft | Entry] = (),
+        summary: bytes | None = None,
+    ) -> Session:
+        """Creates the session with these entries in one transaction; `Store.create_session`."""
+        session = new_session(session_id, parent_id)
+        self._check_open()
+        sealed = seal_all(entries)
+        return await self._writer.submit(
+            session_id, lambda ledger: ledger.create_session(session, sealed, summary)
+        )
+
+    async def append_entries(
+        self,
+        session_id: str,
+        entries: Sequence[Draft | Entry],
+        *,
+        expected_seq: int | None = None,
+        incarnation: str | None = None,
+        summary: bytes | None = None,
+    ) -> Receipt:
+        """Appends the batch in one transaction, synced on return; see `Store.append_entries`.
+
+        Cancelling the await does not take the batch back: it may be stored.
+        """
+        check_session_id(session_id)
+        self._check_open()
+        sealed = seal_all(entries)
+        return await self._writer.submit(
+            session_id,
+            lambda ledger: ledger.append_entries(
+                session_id, sealed, expected_seq, incarnation, summary
+            ),
+        )
+
+    async def delete_session(self, session_id: str) -> None:
+        """Deletes the session but for its tombstone; durable on return. O(its entries)."""
+        check_session_id(session_id)
+        self._check_open()
+        await self._writer.submit(session_id, lambda ledger: ledger.delete_session(session_id))
+
+    async def load_session(self, session_id: str) -> Session:
+        """The session of this id."""
+        return await self._ask(session_id, lambda reader: reader.load_session(session_id))
+
+    async def load_entries(self, session_id: str, *, after: int = 0) -> Sequence[StoredEntry]:
+        """The entries with a `seq` above `after`, in order."""
+        return await self._ask(session_id, lambda reader: reader.load_entries(session_id, after))
+
+    async def look(self, session_id: str) -> Look:
+        """The session, where its log stands, and its summary, read as one."""
+        return await self._ask(session_id, lambda reader: reader.look(session_id))
+
+    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+        """Sessions by newest append first, `limit` at a time; O(limit)."""
+        return await self._ask_all(lambda reader: reader.list_sessions(limit, after))
+
+    async def page_entries(
+        self,
+        session_id: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """The entries between two `seq`s: the oldest with `after` given, else the newest."""
+        return await self._ask(
+            session_id, lambda reader: reader.page_entries(session_id, before, after, limit)
+        )
+
+    async def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
+        """One entry, by `seq` or by entry id."""
+        return await self._ask(session_id, lambda reader: reader.load_entry(session_id, entry))
+
+    async def load_path(
+        self, session_id: str, leaf_id: str, *, limit: int = 50, until: str | None = None
+    ) -> PathPage:
+        """The path that ends in `leaf_id`, root side first: at most the last `limit` of it."""
+        return await self._ask(
+            session_id, lambda reader: reader.load_path(session_id, leaf_id, limit, until)
+        )
+
+    async def children(
+        self, session_id: str, parent_ids: Sequence[str | None]
+    ) -> Mapping[str | None, tuple[str, ...]]:
+        """The ids of the tree entries under each of these parents, by `seq`."""
+        return await self._ask(session_id, lambda reader: reader.children(session_id, parent_ids))
+
+    async def session_ids(self) -> Sequence[str]:
+        """The ids of all sessions, exactly as they were given, in order of their bytes."""
+        return await self._ask_all(Reader.session_ids)
+
+    async def verify_session(self, session_id: str) -> None:
+        """Reads all of the session and holds it against its sums and its index.
+
+        Raises:
+            JournalCorruptError: the first damage that was found, and where.
+
+        """
+        await self._ask(session_id, lambda reader: verify_session(reader, session_id))
+
+    def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Calls `listener(session_id)` on this event loop after a commit of this store object.
+
+        What other processes append gives no hint.
+        """
+        key = object()
+        self._writer.listeners[key] = (asyncio.get_running_loop(), listener)
+
+        def end() -> None:
+            self._writer.listeners.pop(key, None)
+
+        return end
+
+    @asynccontextmanager
+    async def acquire_ownership(self, node: str) -> AsyncIterator[None]:
+        """Owns the file inside the block, or until the store closes or the process ends.
+
+        `node` says who owns it, to whoever tries next.
+
+        Raises:
+            StoreUnavailableError: somebody else owns it; the text says who.
+
+        """
+        self._check_open()
+        await asyncio.shield(asyncio.wrap_future(self._writer.call(lambda: self._owner.take(node))))
+        try:
+            yield
+        finally:
+            if self._closing is None:
+                await asyncio.shield(asyncio.wrap_future(self._writer.call(self._owner.release)))
+
+    async def close(self) -> None:
+        """Waits for appends and answers under way and frees everything; idempotent."""
+        if self._closing is None:
+            self._writer.flush_outbox()
+            self._closing = self._writer.call(self._shut)
+            self._writer.stop()
+        await asyncio.shield(asyncio.wrap_future(self._closing))
+        self._writer.join()
+
+    def _shut(self) -> None:
+        self._readers.close()
+        self._owner.release()
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise StoreUnavailableError(
+                f"the store {str(self.path)!r} is closed; nothing was attempted"
+            )
+
+    async def _ask(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
+        return await self._ask_about(check_session_id(session_id), question)
+
+    async def _ask_all(self, question: Callable[[Reader], _T]) -> _T:
+        return await self._ask_about("", question)
+
+    async def _ask_about(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
+        self._check_open()
+        if not self._writer.is_open:
+            await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.open)))
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._readers.threads, self._readers.ask, session_id, question
+        )

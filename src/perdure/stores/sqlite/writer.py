@@ -1,0 +1,248 @@
+"""The one thread that writes: it takes all requests that wait, and commits them together.
+
+The event loop's side collects requests and hands them over once per loop iteration; the thread
+places each, commits once, and resolves all their futures with one call per loop. A request that
+is refused harms no other. A future only tells: cancelling it does not take the request back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import apsw
+
+from perdure.errors import (
+    AppendUncertainError,
+    JournalCorruptError,
+    PerdureError,
+    StoreUnavailableError,
+)
+from perdure.stores.sqlite.connection import Synchronous, fault, open_writer
+from perdure.stores.sqlite.ledger import Ledger
+
+_T = TypeVar("_T")
+Loop = asyncio.AbstractEventLoop
+Listener = Callable[[str], object]
+Outcome = object
+"""What a request came to: its result, or the exception to raise."""
+
+
+@dataclass(slots=True)
+class _Request:
+    session_id: str
+    verb: Callable[[Ledger], object]
+    future: asyncio.Future[object]
+
+
+class Writer:
+    """The writer thread of one store; it starts with the first request and ends with `close`."""
+
+    def __init__(self, path: Path, synchronous: Synchronous) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._queue: SimpleQueue[list[_Request] | Callable[[], object] | None] = SimpleQueue()
+        self._outbox: dict[Loop, list[_Request]] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+        self._connection: apsw.Connection | None = None
+        self._ledger: Ledger | None = None
+        self.is_open = False
+        self.listeners: dict[object, tuple[Loop, Listener]] = {}
+
+    # The event loop's side
+
+    def submit(self, session_id: str, verb: Callable[[Ledger], _T]) -> asyncio.Future[_T]:
+        """Runs `verb` in the writer's next transaction; the future tells what it came to."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        requests = self._outbox.get(loop)
+        if requests is None:
+            self._outbox[loop] = requests = []
+            loop.call_soon(self._hand_over, loop)
+        requests.append(_Request(session_id, verb, future))  # type: ignore[arg-type]  # only told
+        return future
+
+    def _hand_over(self, loop: Loop) -> None:
+        requests = self._outbox.pop(loop, None)
+        if requests and not self._put(requests):
+            closed = StoreUnavailableError(
+                f"the store {str(self._path)!r} is closed; nothing was attempted"
+            )
+            _settle([(request.future, closed) for request in requests], [])
+
+    def call(self, job: Callable[[], _T]) -> Future[_T]:
+        """Runs `job` in the thread, between two transactions."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+
+        if not self._put(run):
+            future.set_exception(StoreUnavailableError("the store is closed"))
+        return future
+
+    def _put(self, work: list[_Request] | Callable[[], object] | None) -> bool:
+        with self._lock:
+            if self._is_stopped:
+                return False
+            self._is_stopped = work is None
+            self._queue.put(work)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, name="perdure-sqlite-writer", daemon=True
+                )
+                self._thread.start()
+            return True
+
+    def stop(self) -> None:
+        """Lets the thread end after what it was given; needs no event loop, does not wait."""
+        self._put(None)
+
+    def join(self) -> None:
+        """Waits until the thread has ended; blocks."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def flush_outbox(self) -> None:
+        """Hands over what this loop's tasks have submitted in this iteration."""
+        self._hand_over(asyncio.get_running_loop())
+
+    # The thread's side
+
+    def open(self) -> None:
+        """Opens the file, and makes it where there is none; in the thread only."""
+        if self._connection is None:
+            self._connection = open_writer(self._path, self._synchronous)
+            self._ledger = Ledger(self._connection, self._path)
+            self.is_open = True
+
+    def _drop(self) -> None:
+        """Closes the connection and forgets everything: the next request starts from the file."""
+        self.is_open = False
+        self._ledger = None
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close(True)
+
+    def _serve(self) -> None:
+        while True:
+            work = self._queue.get()
+            group: list[_Request] = []
+            while isinstance(work, list):
+                group += work
+                try:
+                    work = self._queue.get_nowait()
+                except Empty:
+                    work = _nothing
+            if group:
+                self._commit_and_tell(group)
+            if work is None:
+                break
+            work()
+        self._drop()
+
+    def _commit_and_tell(self, group: list[_Request]) -> None:
+        hints: list[str] = []
+        try:
+            outcomes = self._commit(group, hints)
+        except Exception as error:  # the thread's outermost frame: nobody may wait for ever
+            self._drop()
+            failure = StoreUnavailableError(f"the writer of {str(self._path)!r} failed: {error!r}")
+            failure.__cause__ = error
+            outcomes = [failure] * len(group)
+        self._tell(group, outcomes, hints)
+
+    def _commit(self, group: list[_Request], hints: list[str]) -> list[Outcome]:
+        try:
+            self.open()
+            assert self._ledger is not None
+            ledger = self._ledger
+            ledger.begin()
+            outcomes = [_attempt(request, ledger) for request in group]
+            ledger.flush()
+        except (PerdureError, apsw.Error) as error:
+            self._drop()
+            if isinstance(error, apsw.CorruptError) and len(group) > 1:
+                return [outcome for request in group for outcome in self._commit([request], hints)]
+            return [self._failure(request, error) for request in group]
+        try:
+            ledger.commit()
+        except apsw.BusyError as error:
+            self._drop()
+            return [self._failure(request, error) for request in group]
+        except apsw.Error as error:
+            self._drop()
+            return [self._uncertain(outcome, error) for outcome in outcomes]
+        hints.extend(ledger.hints)
+        ledger.hints.clear()
+        return outcomes
+
+    def _failure(self, request: _Request, error: Exception) -> PerdureError:
+        if isinstance(error, PerdureError):
+            return error
+        assert isinstance(error, apsw.Error)
+        failure = fault(error, self._path, request.session_id)
+        failure.__cause__ = error
+        return failure
+
+    def _uncertain(self, outcome: Outcome, error: apsw.Error) -> Outcome:
+        if isinstance(outcome, PerdureError) and not isinstance(outcome, JournalCorruptError):
+            return outcome
+        uncertain = AppendUncertainError(
+            f"the commit to {str(self._path)!r} failed ({error}): it may be stored or not; "
+            "reload the session, compare the entry ids, and retry the same entries"
+        )
+        uncertain.__cause__ = error
+        return uncertain
+
+    def _tell(self, group: list[_Request], outcomes: list[Outcome], hints: list[str]) -> None:
+        told: dict[Loop, list[tuple[asyncio.Future[object], Outcome]]] = {}
+        for request, outcome in zip(group, outcomes, strict=True):
+            told.setdefault(request.future.get_loop(), []).append((request.future, outcome))
+        hinted: dict[Loop, list[tuple[Listener, str]]] = {}
+        if hints:
+            for loop, listener in tuple(self.listeners.values()):
+                hinted.setdefault(loop, []).extend((listener, hint) for hint in hints)
+        for loop in {**told, **hinted}:
+            try:
+                loop.call_soon_threadsafe(_settle, told.get(loop, []), hinted.get(loop, []))
+            except RuntimeError:  # the loop is closed: nobody waits there any more
+                continue
+
+
+def _nothing() -> None:
+    pass
+
+
+def _attempt(request: _Request, ledger: Ledger) -> Outcome:
+    try:
+        return request.verb(ledger)
+    except PerdureError as error:
+        return error
+
+
+def _settle(
+    told: list[tuple[asyncio.Future[object], Outcome]], hinted: list[tuple[Listener, str]]
+) -> None:
+    for future, outcome in told:
+        if future.done():
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    loop = asyncio.get_running_loop() if hinted else None
+    for listener, session_id in hinted:
+        if loop is not None:
+            loop.call_soon(listener, session_id)
