@@ -1,0 +1,229 @@
+"""JSON lines: one file a session, readable by anything, appendable by several processes.
+
+`docs/format.md` is the normative text of the format. Every call that blocks runs in a worker
+thread. One append is in flight per session; what comes meanwhile joins the next write, so that one
+sync serves them all, and is framed with it as one batch. It is a Store and no JournalStore: the
+server needs indexes, and files of lines have none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from perdure.codec import Draft, Entry, StoredEntry, seal_all
+from perdure.errors import (
+    JournalCorruptError,
+    PerdureError,
+    SessionNotFoundError,
+    StoreUnavailableError,
+)
+from perdure.store import (
+    ClosingStore,
+    Receipt,
+    Session,
+    check_session_id,
+    new_session,
+    read_session,
+)
+from perdure.stores.jsonl_disk import read_first_line, reading
+from perdure.stores.jsonl_file import Append, JournalFile
+from perdure.stores.jsonl_name import SUFFIX, is_hashed, is_plain, name_of
+
+_T = TypeVar("_T")
+
+WRITERS = 16
+READERS = 4
+REMEMBERED = 256
+"""How many sessions that nobody is writing are remembered, each with an open file."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One session's file, and the appends that wait for the one in flight."""
+
+    file: JournalFile
+    waiting: list[tuple[Append, asyncio.Future[Receipt]]] = field(default_factory=list)
+    is_flying: bool = False
+
+
+class JsonlStore(ClosingStore):
+    """Sessions as files of JSON lines under `root`, which the first session creates.
+
+    `durable=False` leaves out every sync: what a crash of the machine leaves is then anyone's
+    guess; a crash of the process loses nothing.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, durable: bool = True) -> None:
+        self._root = os.path.abspath(root)
+        self._durable = durable
+        self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._writers = ThreadPoolExecutor(WRITERS, "perdure-jsonl-writer")
+        self._readers = ThreadPoolExecutor(READERS, "perdure-jsonl-reader")
+        self._is_closed = False
+
+    async def create_session(
+        self,
+        session_id: str,
+        *,
+        parent_id: str | None = None,
+        entries: Sequence[Draft | Entry] = (),
+    ) -> Session:
+        """Creates the session's file, whole or not at all; see `Store.create_session`."""
+        session = new_session(session_id, parent_id)
+        self._check_open()
+        sealed = seal_all(entries)
+        file = JournalFile(self._root, session_id, durable=self._durable)
+        return await self._in_thread(self._writers, partial(file.create, session, sealed))
+
+    async def load_session(self, session_id: str) -> Session:
+        """The session of this id; reads the first line alone."""
+        return await self._in_thread(self._readers, self._file(session_id).read_session)
+
+    async def load_entries(self, session_id: str, *, after: int = 0) -> Sequence[StoredEntry]:
+        """The entries with a `seq` above `after`; a torn tail is none of them."""
+        return await self._in_thread(self._readers, partial(self._file(session_id).read, after))
+
+    async def append_entries(
+        self,
+        session_id: str,
+        entries: Sequence[Draft | Entry],
+        *,
+        expected_seq: int | None = None,
+        incarnation: str | None = None,
+    ) -> Receipt:
+        """Appends the batch with one write and one sync; see `Store.append_entries`.
+
+        Waits at most ten seconds for other processes that append to the session.
+        """
+        check_session_id(session_id)
+        self._check_open()
+        append = Append(seal_all(entries), expected_seq, incarnation)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        slot = self._slots.get(session_id)
+        if slot is None:
+            file = JournalFile(self._root, session_id, durable=self._durable)
+            slot = self._slots[session_id] = _Slot(file)
+        self._slots.move_to_end(session_id)
+        slot.waiting.append((append, future))
+        if not slot.is_flying:
+            self._take_off(session_id, slot)
+        return await future
+
+    def _take_off(self, session_id: str, slot: _Slot) -> None:
+        flight = [(append, future) for append, future in slot.waiting if not future.cancelled()]
+        slot.waiting = []
+        slot.is_flying = bool(flight)
+        if not flight:
+            self._forget_some()
+            return
+        appends = [append for append, _ in flight]
+        job = asyncio.get_running_loop().run_in_executor(self._writers, slot.file.write, appends)
+        job.add_done_callback(partial(self._land, session_id, slot, [f for _, f in flight]))
+
+    def _land(
+        self,
+        session_id: str,
+        slot: _Slot,
+        futures: list[asyncio.Future[Receipt]],
+        job: asyncio.Future[list[Receipt | PerdureError]],
+    ) -> None:
+        failure = job.exception()
+        outcomes = job.result() if failure is None else [failure] * len(futures)
+        for future, outcome in zip(futures, outcomes, strict=True):
+            if future.cancelled():
+                continue
+            if isinstance(outcome, Receipt):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+        if isinstance(failure, SessionNotFoundError) and not slot.waiting:
+            self._slots.pop(session_id, None)
+        self._take_off(session_id, slot)
+
+    def _forget_some(self) -> None:
+        idle = [name for name, slot in self._slots.items() if not slot.is_flying]
+        for name in idle[: max(len(self._slots) - REMEMBERED, 0)]:
+            self._slots.pop(name).file.close()
+
+    async def session_ids(self) -> Sequence[str]:
+        """The exact ids of all sessions, in the order of their files' names.
+
+        Raises:
+            JournalCorruptError: the first line of a file does not tell its id.
+
+        """
+        self._check_open()
+        return await self._in_thread(self._readers, self._session_ids)
+
+    def _session_ids(self) -> list[str]:
+        try:
+            names = sorted(os.listdir(self._root))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreUnavailableError(f"{self._root} cannot be read: {error}") from error
+        stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+        return [
+            stem if is_plain(stem) else self._hashed_id(stem)
+            for stem in stems
+            if is_plain(stem) or is_hashed(stem)
+        ]
+
+    def _hashed_id(self, stem: str) -> str:
+        path = os.path.join(self._root, stem + SUFFIX)
+        place = f"{path}, line 1, byte 0"
+        with reading(path, stem) as fd:
+            line = read_first_line(fd)
+        try:
+            session_id = read_session(line).id
+        except ValueError as error:
+            raise JournalCorruptError(stem, None, place, str(error)) from error
+        if name_of(session_id) != stem:
+            detail = f"this is the journal of session {session_id!r}"
+            raise JournalCorruptError(stem, None, place, detail)
+        return session_id
+
+    async def verify_session(self, session_id: str) -> None:
+        """Reads every byte of the session and checks every sum.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+            JournalCorruptError: there is damage; `place` names the first.
+
+        """
+        await self._in_thread(self._readers, self._file(session_id).verify)
+
+    async def close(self) -> None:
+        """Waits for appends under way, then closes every file; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        pending = [future for slot in self._slots.values() for _, future in slot.waiting]
+        await asyncio.gather(*pending, return_exceptions=True)
+        for pool in (self._writers, self._readers):
+            await asyncio.to_thread(pool.shutdown)
+        for slot in self._slots.values():
+            slot.file.close()
+        self._slots.clear()
+
+    def _file(self, session_id: str) -> JournalFile:
+        check_session_id(session_id)
+        self._check_open()
+        slot = self._slots.get(session_id)
+        if slot is not None:
+            return slot.file
+        return JournalFile(self._root, session_id, durable=self._durable)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailableError(f"the store at {self._root} is closed")
+
+    async def _in_thread(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(pool, call)

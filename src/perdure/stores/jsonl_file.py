@@ -1,0 +1,343 @@
+"""One session's file: creating, reading and appending. All of it blocks; worker threads call it.
+
+One thread at a time appends to a `JournalFile`, others read meanwhile; between processes, and
+between stores in one, appends exclude each other by a lock on the file. Readers take no lock: what
+is not whole yet is a torn tail to them. Nothing of the file but its sound part is remembered.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from perdure import clock
+from perdure.codec import Entry, StoredEntry, read_line
+from perdure.errors import (
+    AppendUncertainError,
+    JournalCorruptError,
+    PerdureError,
+    SessionExistsError,
+    StoreUnavailableError,
+)
+from perdure.store import Receipt, Session, place_batch, receipt_of
+from perdure.stores.jsonl_disk import (
+    distrust_cache,
+    identity,
+    make_folder,
+    open_journal,
+    read_bytes,
+    read_first_line,
+    reading,
+    sync_data,
+    sync_folder,
+    unavailable,
+    uncertain,
+    write_all,
+    write_new,
+)
+from perdure.stores.jsonl_name import SUFFIX, name_of
+from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
+
+logger = logging.getLogger("perdure.stores.jsonl")
+
+LOCK_WAIT_S = 10.0
+"""How long an append waits for another process's before it is refused."""
+
+_LOCK_STEP_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A caller's batch and its conditions."""
+
+    entries: Sequence[Entry]
+    expected_seq: int | None
+    incarnation: str | None
+
+
+class JournalFile:
+    """The file of one session under `root`, and what is remembered of it."""
+
+    def __init__(self, root: str, session_id: str, *, durable: bool) -> None:
+        self.session_id = session_id
+        self._root = root
+        self._name = name_of(session_id)
+        self._path = os.path.join(root, self._name + SUFFIX)
+        self._durable = durable
+        self._fd: int | None = None
+        self._sound: Sound | None = None
+        self._identity: tuple[int, int] | None = None
+        self._synced_size = 0
+        self._is_writing = False
+
+    def close(self) -> None:
+        """Forgets what is remembered."""
+        fd, self._fd, self._sound = self._fd, None, None
+        if fd is not None:
+            os.close(fd)
+
+    # Creating
+
+    def create(self, session: Session, entries: Sequence[Entry]) -> Session:
+        """Creates the file whole: under a name of its own, synced, then linked to its real name."""
+        stored = [StoredEntry(seq, entry) for seq, entry in enumerate(entries, 1)]
+        lines, _ = frame(stored, session.first_sum)
+        draft = os.path.join(self._root, f".{self._name}.{clock.new_id()}.tmp")
+        with unavailable(f"session {self.session_id!r} was not created"):
+            make_folder(self._root, durable=self._durable)
+            if os.path.lexists(self._path):
+                raise SessionExistsError(self.session_id)
+            write_new(draft, b"".join([session.header, b"\n", *lines]), durable=self._durable)
+            try:
+                os.link(draft, self._path, follow_symlinks=False)
+            except OSError as error:
+                os.unlink(draft)
+                if isinstance(error, FileExistsError):
+                    raise SessionExistsError(self.session_id) from None
+                raise
+        with uncertain(f"session {self.session_id!r} may have been created: try to load it"):
+            os.unlink(draft)
+            if self._durable:
+                sync_folder(self._root)
+        return session
+
+    # Reading
+
+    def read_session(self) -> Session:
+        """The session, from the first line alone."""
+        with reading(self._path, self.session_id) as fd:
+            return read_header(read_first_line(fd), self.session_id, self._path).session
+
+    def read(self, after: int = 0) -> list[StoredEntry]:
+        """The entries after a `seq`; O(answer) where the file is remembered, else O(file)."""
+        found = self._read_rest(after) if after > 0 else None
+        if found is None:
+            found = self._settled(self._read_all)
+        return found[after - found[0].seq + 1 :] if found and found[0].seq <= after else found
+
+    def verify(self) -> None:
+        """Reads the whole file and checks every sum in it."""
+        self._settled(lambda: self._read_all(verify=True))
+
+    def _settled(self, read: Callable[[], list[StoredEntry]]) -> list[StoredEntry]:
+        """Damage is believed when it is seen twice: a tail may be cut while it is being read."""
+        seen = ""
+        while True:
+            try:
+                return read()
+            except JournalCorruptError as error:
+                if str(error) == seen:
+                    raise
+                seen = str(error)
+
+    def _read_all(self, *, verify: bool = False) -> list[StoredEntry]:
+        with reading(self._path, self.session_id) as fd:
+            size = self._visible_size(fd)
+            remembered = self._sound
+            if remembered is not None and identity(fd) == self._identity:
+                _check_not_shorter(remembered, size)
+            data = read_bytes(fd, 0, size)
+        sound = read_header(data, self.session_id, self._path)
+        return read_on(sound, data[sound.size :], verify=verify)
+
+    def _read_rest(self, after: int) -> list[StoredEntry] | None:
+        """The entries after a `seq`, from what is remembered; None where that does not help."""
+        sound, known_as = self._sound, self._identity
+        if sound is None or after > sound.last_seq:
+            return None
+        with reading(self._path, self.session_id) as fd:
+            size = self._visible_size(fd)
+            count = len(sound.offsets)
+            start = sound.offsets[after] if after < count else sound.size
+            if identity(fd) != known_as or size < start or sound.lacks_newline:
+                return None
+            data = read_bytes(fd, start, size)
+        rest = Sound(self._path, sound.session, start, b"", last_seq=after)
+        try:
+            return read_on(rest, data, in_batch=after < count)
+        except JournalCorruptError:
+            return None
+
+    def _visible_size(self, fd: int) -> int:
+        """How much of the file may be read: not what is being written and is not synced yet."""
+        size = os.fstat(fd).st_size
+        sound = self._sound
+        if self._is_writing and sound is not None and identity(fd) == self._identity:
+            return min(size, sound.size)
+        return size
+
+    # Appending
+
+    def write(self, appends: Sequence[Append]) -> list[Receipt | PerdureError]:
+        """Appends the batches as one, with one write and one sync; the outcome of each."""
+        try:
+            fd = self._catch_up()
+        except JournalCorruptError:
+            self._unlock()  # and remember what was sound: it cannot become less
+            raise
+        except PerdureError:
+            self.close()
+            raise
+        sound = self._sound
+        assert sound is not None
+        try:
+            with unavailable(f"{self._path} cannot be appended to; nothing was stored"):
+                outcomes, new = self._place(fd, sound, appends)
+                if new:
+                    self._cut_torn_tail(fd, sound)
+                    self._append(fd, sound, new)
+                elif self._durable and self._synced_size < sound.size:
+                    self._sync(fd, sound.size)
+        except (AppendUncertainError, StoreUnavailableError):
+            self.close()
+            raise
+        finally:
+            self._is_writing = False
+            self._unlock()
+        return outcomes
+
+    def _unlock(self) -> None:
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _catch_up(self) -> int:
+        """Locks the file and reads what others appended; leaves it locked."""
+        if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
+            self.close()
+        if self._fd is None:
+            self._fd = open_journal(self._path, self.session_id, os.O_RDWR | os.O_APPEND)
+        fd = self._fd
+        with unavailable(f"{self._path} cannot be read"):
+            self._lock(fd)
+            size = os.fstat(fd).st_size
+            if os.fstat(fd).st_nlink == 0:
+                raise StoreUnavailableError(f"{self._path} was removed meanwhile; nothing stored")
+            sound = self._sound
+            if sound is None:
+                data = read_bytes(fd, 0, size)
+                sound = read_header(data, self.session_id, self._path)
+                sound.session.check_writable()
+                read_on(sound, data[sound.size :])
+                self._identity, self._synced_size = identity(fd), 0
+                self._sound = sound
+            else:
+                _check_not_shorter(sound, size)
+                read_on(sound, read_bytes(fd, sound.size, size))
+        return fd
+
+    def _lock(self, fd: int) -> None:
+        for _ in range(int(LOCK_WAIT_S / _LOCK_STEP_S)):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOCK_STEP_S)
+            else:
+                return
+        raise StoreUnavailableError(
+            f"{self._path} has been locked by another process for {LOCK_WAIT_S:g} s; "
+            "nothing was stored: try again"
+        )
+
+    def _place(
+        self, fd: int, sound: Sound, appends: Sequence[Append]
+    ) -> tuple[list[Receipt | PerdureError], list[StoredEntry]]:
+        outcomes: list[Receipt | PerdureError] = []
+        new: list[StoredEntry] = []
+        known: dict[str, StoredEntry] = {}
+        for append in appends:
+            for entry in append.entries:
+                if entry.id in sound.ids and entry.id not in known:
+                    known[entry.id] = self._stored(fd, sound, sound.ids[entry.id])
+            last_seq = sound.last_seq + len(new)
+            try:
+                receipt = place_batch(
+                    sound.session,
+                    append.entries,
+                    known,
+                    last_seq=last_seq,
+                    expected_seq=append.expected_seq,
+                    incarnation=append.incarnation,
+                )
+            except PerdureError as error:
+                outcomes.append(error)
+                continue
+            if receipt is None:
+                batch = [StoredEntry(seq, e) for seq, e in enumerate(append.entries, last_seq + 1)]
+                known.update((stored.id, stored) for stored in batch)
+                new.extend(batch)
+                receipt = receipt_of(batch)
+            outcomes.append(receipt)
+        return outcomes, new
+
+    def _stored(self, fd: int, sound: Sound, seq: int) -> StoredEntry:
+        start = sound.offsets[seq - 1]
+        stop = sound.offsets[seq] if seq < sound.last_seq else sound.size
+        line = read_bytes(fd, start, stop).rstrip(b"\n")
+        try:
+            return StoredEntry(seq, read_line(line).entry)
+        except ValueError as error:
+            place = f"{self._path}, line {seq + 1}, byte {start}"
+            raise JournalCorruptError(self.session_id, seq, place, str(error)) from error
+
+    def _cut_torn_tail(self, fd: int, sound: Sound) -> None:
+        """Moves what is beyond the sound part into a side file: it was never acknowledged."""
+        size = os.fstat(fd).st_size
+        if size == sound.size:
+            return
+        torn = read_bytes(fd, sound.size, size)
+        n = 1
+        while os.path.lexists(side := os.path.join(self._root, f"{self._name}.torn-{n}")):
+            n += 1
+        write_new(side, torn, durable=self._durable)
+        if self._durable:
+            sync_folder(self._root)
+        os.ftruncate(fd, sound.size)
+        logger.warning(
+            "%s: cut a torn tail of %d bytes after byte %d; it is kept in %s",
+            *(self._path, len(torn), sound.size, side),
+        )
+
+    def _append(self, fd: int, sound: Sound, new: list[StoredEntry]) -> None:
+        lines, sums = frame(new, sound.last_sum)
+        start = sound.size
+        if sound.lacks_newline:
+            lines[0] = b"\n" + lines[0]
+        self._is_writing = True
+        try:
+            write_all(fd, b"".join(lines))
+        except OSError:
+            with uncertain(f"what was written of a batch to {self._path} could not be cut off"):
+                os.ftruncate(fd, start)
+                if self._durable:
+                    sync_data(fd)
+            raise
+        self._sync(fd, start + sum(map(len, lines)))
+        offset = start
+        if sound.lacks_newline:
+            lines[0] = lines[0][1:]
+            offset += 1
+        for stored, line, running_sum in zip(new, lines, sums, strict=True):
+            sound.add(stored, offset, running_sum)
+            offset += len(line)
+        sound.lacks_newline = False
+        sound.size = offset
+
+    def _sync(self, fd: int, size: int) -> None:
+        if not self._durable:
+            return
+        with uncertain(f"syncing {self._path} failed: its last entries may be stored"):
+            try:
+                sync_data(fd)
+            except OSError:
+                distrust_cache(fd)
+                raise
+        self._synced_size = size
+
+
+def _check_not_shorter(sound: Sound, size: int) -> None:
+    if size < sound.size:
+        raise sound.damage(size, f"{sound.size} bytes were there, {size} are left")

@@ -1,0 +1,178 @@
+"""Reading a journal's lines in order: where its sound part ends, and what is damage.
+
+A line ends at byte 0x0A and nowhere else. An invalid or half-batch suffix with nothing valid after
+it is a *torn tail*: it was never acknowledged, and is not part of the journal. A complete valid
+last line that misses only its newline is. Anything else that is not the next entry is damage.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from perdure.codec import Line, StoredEntry, next_sum, read_line, write_line
+from perdure.errors import JournalCorruptError
+from perdure.store import Session, read_session
+
+
+@dataclass(slots=True)
+class Sound:
+    """What is known of a file's sound part: enough to append to it, and to read on after it."""
+
+    path: str
+    session: Session
+    size: int
+    last_sum: bytes
+    last_seq: int = 0
+    lacks_newline: bool = False
+    ids: dict[str, int] = field(default_factory=dict)
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+
+    def add(self, stored: StoredEntry, offset: int, running_sum: bytes) -> None:
+        """Takes in the next entry; `size` is the caller's business."""
+        self.ids[stored.id] = stored.seq
+        self.offsets.append(offset)
+        self.last_seq = stored.seq
+        self.last_sum = running_sum
+
+    def damage(self, offset: int, detail: str) -> JournalCorruptError:
+        """The error for the line at `offset`, which is due to be the next entry's."""
+        place = f"{self.path}, line {self.last_seq + 2}, byte {offset}"
+        return JournalCorruptError(self.session.id, self.last_seq + 1, place, detail)
+
+
+def read_header(data: bytes, session_id: str, path: str) -> Sound:
+    """What is known from the first line of a file alone.
+
+    Raises:
+        JournalCorruptError: it is not the header of this session.
+
+    """
+    end = data.find(b"\n")
+    line = data if end < 0 else data[:end]
+    place = f"{path}, line 1, byte 0"
+    try:
+        session = read_session(line)
+    except ValueError as error:
+        raise JournalCorruptError(session_id, None, place, str(error)) from error
+    if session.id != session_id:
+        raise JournalCorruptError(
+            session_id, None, place, f"this is the journal of session {session.id!r}"
+        )
+    size = len(line) + (end >= 0)
+    return Sound(path, session, size, session.first_sum, lacks_newline=end < 0)
+
+
+def read_on(
+    sound: Sound, data: bytes, *, in_batch: bool = False, verify: bool = False
+) -> list[StoredEntry]:
+    """Reads `data`, which follows the sound part, and takes its whole batches in.
+
+    What is left beyond `sound.size` is a torn tail. `in_batch`: the first line may be in mid-batch.
+    `verify` checks the running sums and every byte of the entries too.
+
+    Raises:
+        JournalCorruptError: there is something valid that is not the next entry.
+
+    """
+    return _Scan(sound, data, verify).run(in_batch)
+
+
+class _Scan:
+    def __init__(self, sound: Sound, data: bytes, verify: bool) -> None:
+        self.sound = sound
+        self.data = data
+        self.verify = verify
+        self.base = sound.size
+        self.batch: list[tuple[StoredEntry, int, bytes]] = []
+        self.ids: set[str] = set()
+
+    def run(self, in_batch: bool) -> list[StoredEntry]:
+        sound, data, found = self.sound, self.data, list[StoredEntry]()
+        start = 0
+        if sound.lacks_newline and data:
+            if data[:1] != b"\n":
+                raise sound.damage(self.base, "the line before it does not end")
+            start, sound.lacks_newline = 1, False
+            sound.size += 1
+        due = (1, 0)
+        while start < len(data):
+            end = data.find(b"\n", start)
+            stop = len(data) if end < 0 else end
+            try:
+                line = _read_sound_line(data[start:stop])
+            except ValueError as error:
+                self._check_torn(start, stop + 1, str(error))
+                break
+            batch = line.batch or (1, 1)
+            if in_batch:
+                due, in_batch = batch, False
+            if batch[0] != due[0] or batch[0] > batch[1] or due[1] not in (0, batch[1]):
+                self._damaged(start, f"batch {list(batch)} where {due[0]} is due")
+            self._take(line, start)
+            due = (batch[0] + 1, batch[1])
+            if batch[0] == batch[1]:
+                for stored, offset, running_sum in self.batch:
+                    sound.add(stored, offset, running_sum)
+                    found.append(stored)
+                self.batch.clear()
+                self.ids.clear()
+                due = (1, 0)
+                sound.size = self.base + stop + (end >= 0)
+                sound.lacks_newline = end < 0
+            start = stop + 1
+        return found
+
+    def _take(self, line: Line, start: int) -> None:
+        sound, entry = self.sound, line.entry
+        seq = sound.last_seq + len(self.batch) + 1
+        previous = self.batch[-1][2] if self.batch else sound.last_sum
+        if line.seq not in (None, seq):
+            self._damaged(start, f"seq {line.seq} where {seq} is due")
+        if entry.id in sound.ids or entry.id in self.ids:
+            self._damaged(start, f"entry id {entry.id!r} is there twice")
+        running_sum = line.sum or next_sum(previous, entry.raw)
+        if self.verify:
+            if running_sum != next_sum(previous, entry.raw):
+                self._damaged(start, "its bytes, or those before them, do not have its sum")
+            try:
+                entry.raw.decode()
+            except UnicodeDecodeError as error:
+                self._damaged(start, str(error))
+        self.ids.add(entry.id)
+        self.batch.append((StoredEntry(seq, entry), self.base + start, running_sum))
+
+    def _check_torn(self, bad: int, start: int, detail: str) -> None:
+        """The line at `bad` is invalid: fine, if nothing valid follows it."""
+        while start < len(self.data):
+            end = self.data.find(b"\n", start)
+            stop = len(self.data) if end < 0 else end
+            try:
+                _read_sound_line(self.data[start:stop])
+            except ValueError:
+                start = stop + 1
+            else:
+                self._damaged(bad, detail)
+
+    def _damaged(self, start: int, detail: str) -> NoReturn:
+        seq = self.sound.last_seq + len(self.batch) + 1
+        place = f"{self.sound.path}, line {seq + 1}, byte {self.base + start}"
+        raise JournalCorruptError(self.sound.session.id, seq, place, detail)
+
+
+def _read_sound_line(line: bytes) -> Line:
+    if 0 in line:
+        raise ValueError("a zero byte")
+    return read_line(line)
+
+
+def frame(stored: list[StoredEntry], last_sum: bytes) -> tuple[list[bytes], list[bytes]]:
+    """The lines of entries that are stored as one batch, and the running sum after each."""
+    lines: list[bytes] = []
+    sums: list[bytes] = []
+    for k, new in enumerate(stored, 1):
+        last_sum = next_sum(last_sum, new.raw)
+        sums.append(last_sum)
+        lines.append(write_line(new.entry, new.seq, last_sum, (k, len(stored))))
+    return lines, sums
