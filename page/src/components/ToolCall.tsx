@@ -1,0 +1,115 @@
+import type { Call } from "../blocks";
+import { showBytes } from "../format";
+import { showJson } from "../json";
+import type { Part } from "../wire";
+import { Elided } from "./Elided";
+import { Fold } from "./Fold";
+
+interface ToolCallProps {
+  call: Call;
+  isActive: boolean;
+  output: string | null;
+}
+
+type CallState = "running" | "done" | "error" | "interrupted" | "unanswered";
+
+function stateOf({ result }: Call, isActive: boolean): CallState {
+  if (result === null) return isActive ? "running" : "unanswered";
+  if (result.interrupted) return "interrupted";
+  return result.is_error ? "error" : "done";
+}
+
+const WORDS: Record<CallState, string> = {
+  running: "running…",
+  done: "",
+  error: "error",
+  interrupted: "interrupted",
+  unanswered: "no result",
+};
+
+export function ToolCall({ call, isActive, output }: ToolCallProps) {
+  const state = stateOf(call, isActive);
+  const { call: asked, result } = call;
+  return (
+    <Fold
+      class={`tool ${state}`}
+      testId="tool-call"
+      data={{ "data-state": state, "data-call-id": asked.call_id }}
+      summary={
+        <>
+          <span class={`dot ${state}`} aria-hidden="true" />
+          <span class="name">{asked.name ?? "tool"}</span>
+          <span class="preview">{preview(asked)}</span>
+          <span class="rest">{WORDS[state]}</span>
+        </>
+      }
+    >
+      {() => (
+        <>
+          <h3>Input</h3>
+          <div data-testid="tool-input">
+            {asked.elided && asked.href ? (
+              <Elided href={asked.href} bytes={asked.bytes} />
+            ) : (
+              <pre>{showJson(asked.arguments ?? null)}</pre>
+            )}
+          </div>
+          <h3>Output</h3>
+          <div data-testid="tool-output">
+            {result !== null && <ToolResult part={result} />}
+            {result === null && output !== null && <pre>{output}</pre>}
+            {result === null && output === null && <p class="hint">None yet.</p>}
+          </div>
+        </>
+      )}
+    </Fold>
+  );
+}
+
+export function ToolResult({ part }: { part: Part }) {
+  if (part.elided && part.href) return <Elided href={part.href} bytes={part.bytes} />;
+  const parts = part.parts ?? [];
+  if (parts.length === 0) return <p class="hint">Empty.</p>;
+  return (
+    <>
+      {parts.map((piece, index) => (
+        <ResultPart key={index} part={piece} />
+      ))}
+    </>
+  );
+}
+
+function ResultPart({ part }: { part: Part }) {
+  if (part.elided && part.href) return <Elided href={part.href} bytes={part.bytes} />;
+  if (part.type === "text") return <pre>{part.text}</pre>;
+  return <FilePart part={part} />;
+}
+
+const SHOWN_IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+
+export function FilePart({ part }: { part: Part }) {
+  const name = part.name ?? part.media_type ?? part.type;
+  if (part.data && SHOWN_IMAGES.has(part.media_type ?? "")) {
+    return <img class="file" src={`data:${part.media_type};base64,${part.data}`} alt={name} />;
+  }
+  if (part.url && /^https?:\/\//i.test(part.url)) {
+    return (
+      <a class="file" href={part.url} target="_blank" rel="noopener noreferrer nofollow">
+        {name}
+      </a>
+    );
+  }
+  const size = part.data ? ` · ${showBytes(Math.floor((part.data.length * 3) / 4))}` : "";
+  return <span class="file">{`${name}${size}`}</span>;
+}
+
+/** The first words of a call's arguments. */
+function preview(call: Part): string {
+  if (call.elided) return showBytes(call.bytes ?? 0);
+  const value = call.arguments;
+  const text =
+    typeof value === "object" && value !== null && Object.keys(value).length === 1
+      ? showJson(Object.values(value)[0])
+      : showJson(value ?? "");
+  return text.slice(0, 300).replace(/\s+/g, " ");
+}

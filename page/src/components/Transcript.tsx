@@ -1,0 +1,109 @@
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { liveOutput, toBlocks } from "../blocks";
+import type { SessionState } from "../session";
+import { loadOlder, session } from "../store";
+import { LiveMessageView } from "./LiveMessageView";
+import { MessageView } from "./MessageView";
+import { TurnState } from "./TurnState";
+
+/** Nearer to the end than this, the view follows what comes. */
+const FOLLOW_PX = 48;
+/** Nearer to the beginning than this, the page before is loaded. */
+const LOAD_PX = 800;
+
+export function Transcript({ state }: { state: SessionState }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const isFollowing = useRef(true);
+  const [isAtEnd, setAtEnd] = useState(true);
+  const blocks = useMemo(() => toBlocks(state.path), [state.path]);
+
+  const place = (): void => {
+    const view = scroller.current;
+    if (view === null) return;
+    const { hasMore } = session.value ?? state;
+    const below = view.scrollHeight - view.scrollTop - view.clientHeight;
+    isFollowing.current = below < FOLLOW_PX;
+    setAtEnd(isFollowing.current);
+    if (view.scrollTop < LOAD_PX && hasMore) void loadOlder();
+  };
+
+  const firstId = state.path[0]?.id;
+  const shownFirst = useRef(firstId);
+  // Measured while the old content still stands: what is put above it must not move it.
+  const before = scroller.current && {
+    height: scroller.current.scrollHeight,
+    top: scroller.current.scrollTop,
+  };
+  useLayoutEffect(() => {
+    const view = scroller.current;
+    if (view === null) return;
+    if (isFollowing.current) view.scrollTop = view.scrollHeight;
+    else if (before && shownFirst.current !== firstId) {
+      view.scrollTop = before.top + view.scrollHeight - before.height;
+    }
+    shownFirst.current = firstId;
+    if (view.scrollTop < LOAD_PX && state.hasMore) void loadOlder();
+  }, [state.path, state.live, state.status, state.queued]);
+
+  useLayoutEffect(() => {
+    const view = scroller.current;
+    if (view === null) return undefined;
+    const observer = new ResizeObserver(() => {
+      if (isFollowing.current) view.scrollTop = view.scrollHeight;
+    });
+    observer.observe(view);
+    // Somebody who opens a fold at the end wants to read it, not to be carried to its end.
+    view.addEventListener("toggle", place, { capture: true });
+    return () => {
+      observer.disconnect();
+      view.removeEventListener("toggle", place, { capture: true });
+    };
+  }, []);
+
+  const isActive = state.status === "running" || state.status === "waiting";
+  const lastInput = blocks.findLastIndex(({ entry }) => entry.role === "user");
+  const callIds = new Set(blocks.flatMap(({ calls }) => calls.map(({ call }) => call.call_id)));
+  return (
+    <div class="scroller-frame">
+      <div class="scroller" ref={scroller} onScroll={place} tabIndex={0}>
+        <div class="transcript" data-testid="transcript" data-leaf-id={state.leafId ?? ""} role="log">
+          {state.hasMore && (
+            <button type="button" class="quiet older" data-testid="older" onClick={() => void loadOlder()}>
+              Earlier messages
+            </button>
+          )}
+          {blocks.length === 0 && state.live.length === 0 && !isActive && (
+            <p class="hint">Nothing here yet. Write the first message below.</p>
+          )}
+          {blocks.map((block, index) => (
+            <MessageView
+              key={block.entry.id}
+              block={block}
+              isActive={isActive && index > lastInput}
+              outputs={block.calls.map(({ call }) => liveOutput(state.live, call.call_id))}
+            />
+          ))}
+          {state.live
+            .filter((message) => message.callId === null || !callIds.has(message.callId))
+            .map((message) => (
+              <LiveMessageView key={message.messageId} message={message} />
+            ))}
+          <TurnState state={state} />
+        </div>
+      </div>
+      {!isAtEnd && (
+        <button
+          type="button"
+          class="to-end"
+          aria-label="To the newest message"
+          onClick={() => {
+            const view = scroller.current;
+            if (view !== null) view.scrollTop = view.scrollHeight;
+          }}
+        >
+          ↓
+        </button>
+      )}
+    </div>
+  );
+}
