@@ -9,19 +9,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perdure.testing.fakes import ManualClock
     from perdure.testing.journal_contract import JournalContract
+    from perdure.testing.scripted_loop import (
+        Call,
+        Fail,
+        Hang,
+        Repeat,
+        Say,
+        ScriptedLoop,
+        Wait,
+        scripted,
+        scripted_by_message,
+        write_script,
+    )
     from perdure.testing.store_contract import StoreContract
 
-_MODULES = {
+_HOMES = {
+    "Call": "scripted_loop",
+    "Fail": "scripted_loop",
+    "Hang": "scripted_loop",
     "JournalContract": "journal_contract",
+    "ManualClock": "fakes",
+    "Repeat": "scripted_loop",
+    "Say": "scripted_loop",
+    "ScriptedLoop": "scripted_loop",
     "StoreContract": "store_contract",
+    "Wait": "scripted_loop",
+    "scripted": "scripted_loop",
+    "scripted_by_message": "scripted_loop",
+    "write_script": "scripted_loop",
 }
 
-__all__ = ["JournalContract", "StoreContract"]
+__all__ = [
+    "Call",
+    "Fail",
+    "Hang",
+    "JournalContract",
+    "ManualClock",
+    "Repeat",
+    "Say",
+    "ScriptedLoop",
+    "StoreContract",
+    "Wait",
+    "scripted",
+    "scripted_by_message",
+    "write_script",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     return value

@@ -1,0 +1,283 @@
+r"""A loop without a model: it plays a script, and keeps the Loop contract to the letter.
+
+```python
+loop = scripted(
+    Say("Let me look.", calls=[Call("read", {"path": "a"}, output=["one\n", "two\n"])]),
+    Say("Done.", reasoning="nothing left to do", delay_s=0.01),
+)
+```
+
+`scripted_by_message` is a factory too: the script is the JSON in the user's message, so that a
+server in another process (`--loop perdure.testing.scripted_loop:scripted_by_message`) can be told
+what to do: `[{"do": "say", "text": "hello", "delay_s": 0.1}, {"do": "hang"}]`. All delays are of
+`perdure.clock`, and so can be a manual one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Literal, assert_never
+
+import msgspec
+from msgspec import Struct, field
+
+from perdure import clock
+from perdure.entry import Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from perdure.errors import LoopError
+from perdure.loop import (
+    Loop,
+    LoopContext,
+    LoopEvent,
+    LoopFactory,
+    MessageDelta,
+    MessageEnded,
+    MessageStarted,
+    ToolDelta,
+    ToolEnded,
+    ToolStarted,
+)
+
+
+class Call(Struct, frozen=True, omit_defaults=True):
+    """A tool call of a message; the calls of one message run in parallel.
+
+    It puts out each piece of `output`, `delay_s` seconds before each, then ends after `duration_s`
+    more with `result` (what it put out, if not given). `fails` makes that an error; `hangs` makes
+    it never end. Without a `call_id` it gets one of its turn's.
+    """
+
+    name: str
+    arguments: Json = None
+    output: Sequence[str] = ()
+    delay_s: float = 0.0
+    duration_s: float = 0.0
+    result: str | None = None
+    fails: bool = False
+    hangs: bool = False
+    call_id: str | None = None
+    limit_chars: int | None = None
+
+
+class Say(Struct, tag="say", tag_field="do", frozen=True, omit_defaults=True):
+    """One message: reasoning and text in deltas of `delta_chars`, `delay_s` before each; calls.
+
+    `cut` ends the run in mid-message, after the deltas: it fails, or hangs until it is cancelled.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    calls: Sequence[Call] = ()
+    delta_chars: int = 8
+    delay_s: float = 0.0
+    cut: Literal["fail", "hang"] | None = None
+    provider: Json = None
+
+
+class Wait(Struct, tag="wait", tag_field="do", frozen=True, omit_defaults=True):
+    """Nothing happens for `delay_s` seconds."""
+
+    delay_s: float
+
+
+class Fail(Struct, tag="fail", tag_field="do", frozen=True, omit_defaults=True):
+    """The run fails with a LoopError of this text."""
+
+    message: str = "the script says: fail"
+
+
+class Hang(Struct, tag="hang", tag_field="do", frozen=True, omit_defaults=True):
+    """Nothing happens until the run is cancelled."""
+
+
+class Repeat(Struct, tag="repeat", tag_field="do", frozen=True, omit_defaults=True):
+    """The steps, `times` times."""
+
+    times: int
+    steps: Sequence[Step] = field(default=())
+
+
+Step = Say | Wait | Fail | Hang | Repeat
+
+
+class ScriptedLoop:
+    """A loop factory: the first run plays the first script, and so on; the last one is repeated.
+
+    `views` has what each run that began was given: its model view.
+    """
+
+    def __init__(self, *scripts: Sequence[Step]) -> None:
+        self._scripts = scripts or ((Say("ok"),),)
+        self._made = 0
+        self.views: list[Sequence[Message]] = []
+
+    def __call__(self) -> Loop:
+        script = self._scripts[min(self._made, len(self._scripts) - 1)]
+        self._made += 1
+
+        async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+            self.views.append(await context.messages())
+            async with aclosing(_Run(context).play(script)) as events:
+                async for event in events:
+                    yield event
+
+        return loop
+
+
+def scripted(*steps: Step) -> LoopFactory:
+    """A loop factory whose every run plays these steps."""
+    return lambda: lambda context: _Run(context).play(steps)
+
+
+def scripted_by_message() -> Loop:
+    """A loop that plays the script in the last user message: JSON, a list of steps or one step.
+
+    Text that is not JSON is said back. A script that cannot be played fails the run with a
+    LoopError that says where.
+    """
+
+    async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        given = context.input or await context.messages()
+        asked = [message for message in given if message.role == "user" and not message.meta]
+        steps = read_script(asked[-1].text) if asked else (Say("nothing was asked"),)
+        async with aclosing(_Run(context).play(steps)) as events:
+            async for event in events:
+                yield event
+
+    return loop
+
+
+def read_script(text: str) -> Sequence[Step]:
+    """The steps of a script's JSON; other text makes one step that says it.
+
+    Raises:
+        LoopError: it is JSON, and no script.
+
+    """
+    if not text.lstrip().startswith(("[", "{")):
+        return (Say(text),)
+    try:
+        found = msgspec.json.decode(text, type=list[Step] | Step)
+    except msgspec.DecodeError as error:
+        raise LoopError(f"this is no script: {error}") from error
+    return found if isinstance(found, list) else (found,)
+
+
+def write_script(*steps: Step) -> str:
+    """The JSON of a script, for a message to `scripted_by_message`."""
+    return msgspec.json.encode(steps).decode()
+
+
+class _Run:
+    def __init__(self, context: LoopContext) -> None:
+        self._context = context
+        self._calls = 0
+
+    async def play(self, steps: Sequence[Step]) -> AsyncGenerator[LoopEvent, None]:
+        if self._context.purpose == "summary":
+            count = len(await self._context.messages())
+            yield MessageEnded((Text(f"a summary of {count} messages"),))
+            return
+        for step in _flat(steps):
+            match step:
+                case Say():
+                    async with aclosing(self._say(step)) as events:
+                        async for event in events:
+                            yield event
+                case Wait():
+                    await clock.sleep(step.delay_s)
+                case Fail():
+                    raise LoopError(step.message)
+                case Hang():
+                    await _hang()
+                case _:
+                    assert_never(step)
+
+    async def _say(self, step: Say) -> AsyncGenerator[LoopEvent, None]:
+        yield MessageStarted()
+        parts: list[Part] = []
+        if step.reasoning:
+            for piece in _pieces(step.reasoning, step.delta_chars):
+                await _pause(step.delay_s)
+                yield MessageDelta(piece, part=0, kind="reasoning")
+            parts.append(Reasoning(step.reasoning))
+        if step.text:
+            for piece in _pieces(step.text, step.delta_chars):
+                await _pause(step.delay_s)
+                yield MessageDelta(piece, part=len(parts))
+            parts.append(Text(step.text))
+        if step.cut == "fail":
+            raise LoopError("the script says: fail in the middle of this message")
+        if step.cut == "hang":
+            await _hang()
+        calls = {self._call_id(call): call for call in step.calls}
+        if len(calls) < len(step.calls):
+            raise LoopError("the script has two calls of one call_id in one message")
+        parts.extend(ToolCall(call_id, c.name, c.arguments) for call_id, c in calls.items())
+        yield MessageEnded(parts, provider=step.provider)
+        async with aclosing(_run_calls(calls)) as events:
+            async for event in events:
+                yield event
+
+    def _call_id(self, call: Call) -> str:
+        self._calls += 1
+        return call.call_id or f"{self._context.turn_id}-{self._calls}"
+
+
+def _flat(steps: Sequence[Step]) -> list[Say | Wait | Fail | Hang]:
+    flat: list[Say | Wait | Fail | Hang] = []
+    for step in steps:
+        if isinstance(step, Repeat):
+            flat.extend(_flat(step.steps) * step.times)
+        else:
+            flat.append(step)
+    return flat
+
+
+async def _run_calls(calls: dict[str, Call]) -> AsyncGenerator[LoopEvent, None]:
+    events: asyncio.Queue[LoopEvent] = asyncio.Queue()
+    tools = [asyncio.create_task(_run_call(call_id, c, events)) for call_id, c in calls.items()]
+    try:
+        left = len(tools)
+        while left:
+            event = await events.get()
+            left -= isinstance(event, ToolEnded)
+            yield event
+    finally:
+        for tool in tools:
+            tool.cancel()
+        await asyncio.gather(*tools, return_exceptions=True)
+
+
+async def _run_call(call_id: str, call: Call, events: asyncio.Queue[LoopEvent]) -> None:
+    events.put_nowait(ToolStarted(call_id))
+    for piece in call.output:
+        await _pause(call.delay_s)
+        events.put_nowait(ToolDelta(call_id, piece))
+    await _pause(call.duration_s)
+    if call.hangs:
+        await _hang()
+    text = "".join(call.output) if call.result is None else call.result
+    result = ToolResult(
+        call_id,
+        (Text(text),),
+        name=call.name,
+        is_error=call.fails,
+        limit_chars=call.limit_chars,
+    )
+    events.put_nowait(ToolEnded(result))
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    size = max(size, 1)
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+async def _pause(delay_s: float) -> None:
+    if delay_s > 0:
+        await clock.sleep(delay_s)
+
+
+async def _hang() -> None:
+    await asyncio.get_running_loop().create_future()
