@@ -1,0 +1,95 @@
+"""The outermost frame: arguments in, an exit status out, every error one line on standard error.
+
+0: done. 1: it could not be done, or damage was found. 2: the command was not a valid one. 130 and
+141: interrupted from the keyboard, and nobody reads the output any more, as shells count them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import perdure
+from perdure.cli import chat, ls, show, verify
+from perdure.cli.place import DEFAULT_STORE
+from perdure.cli.terminal import Terminal, one_line
+from perdure.errors import (
+    ConfigurationError,
+    InvalidSessionIdError,
+    MissingExtraError,
+    PerdureError,
+    UnknownSchemeError,
+)
+
+FAILED, USAGE, INTERRUPTED, UNREAD = 1, 2, 130, 141
+
+_USAGE_ERRORS = (ConfigurationError, InvalidSessionIdError, MissingExtraError, UnknownSchemeError)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, as for every other error."""
+        self.exit(USAGE, f"perdure: {one_line(message)}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    top = _Parser(
+        prog="perdure",
+        description="Conversations of AI agents that survive anything.",
+        epilog=f"A store is a URL: sqlite:///file.db, jsonl:///folder. Without --store it is "
+        f"PERDURE_STORE, else {DEFAULT_STORE}.",
+    )
+    top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
+    verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
+    for module in (chat, ls, show, verify):
+        module.add_to(verbs)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status; raises nothing but SystemExit, for usage."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        _forgive(stream)
+    options = parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace, Terminal], int] = options.run
+    terminal = Terminal(sys.stdout)
+    try:
+        status = run(options, terminal)
+        sys.stdout.flush()
+    except PerdureError as error:
+        _complain(str(error))
+        return USAGE if isinstance(error, _USAGE_ERRORS) else FAILED
+    except BrokenPipeError:
+        _let_go(sys.stdout)
+        return UNREAD
+    except OSError as error:
+        _complain(str(error))
+        return FAILED
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED
+    return status
+
+
+def _forgive(stream: object) -> None:
+    """Text that the terminal's encoding cannot show, or that is none, must not end a command."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"perdure: {one_line(message)}\n")
+
+
+def _let_go(stream: object) -> None:
+    """Nobody reads: what is still buffered goes nowhere, and Python's own exit stays silent."""
+    fileno = getattr(stream, "fileno", None)
+    if fileno is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, fileno())
+        os.close(nowhere)
