@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { toBlocks } from "./blocks";
+import { liveOutputs, toBlocks } from "./blocks";
+import type { LiveMessage } from "./live";
 import type { Entry, Part } from "./wire";
 
 let seq = 0;
@@ -63,4 +64,18 @@ test("meta messages are hidden, entries of unknown types are not", () => {
   const unknown: Entry = { seq: 99, id: "n", type: "novelty", created_at: "", parent_id: null };
   const shown = toBlocks([message("user", [{ type: "text", text: "x" }], { meta: true }), unknown]);
   expect(shown.map(({ entry }) => entry.type)).toEqual(["novelty"]);
+});
+
+test("an output in the making goes to its call, or to the only open one, never to a guess", () => {
+  const output = (messageId: string, callId: string | null): LiveMessage => ({
+    messageId,
+    turnId: "t",
+    callId,
+    parts: [{ kind: "output", text: messageId, length: 1, waiting: [] }],
+  });
+  const one = toBlocks([message("assistant", [call("1"), call("2")]), message("tool", [result("1", "x")])]);
+  expect([...liveOutputs(one, [output("m", null)])].map(([id]) => id)).toEqual(["2"]);
+  const two = toBlocks([message("assistant", [call("1"), call("2")])]);
+  expect(liveOutputs(two, [output("m", null)]).size).toBe(0);
+  expect(liveOutputs(two, [output("m", "2")]).get("2")?.messageId).toBe("m");
 });

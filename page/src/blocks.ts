@@ -56,10 +56,24 @@ function onlyResults(entry: Entry): boolean {
   return (entry.parts ?? []).every((part) => part.type === "tool_result");
 }
 
-/** The output that a call has shown so far, and the message that it is. */
-export function liveOutput(live: readonly LiveMessage[], callId: string | undefined): string | null {
-  const message = live.find((other) => other.callId !== null && other.callId === callId);
-  return message === undefined ? null : liveText(message);
+/**
+ * The output so far of each open call, by call id. An output that does not say whose it is belongs
+ * to the one call that is open, if it is one.
+ */
+export function liveOutputs(
+  blocks: readonly Block[],
+  live: readonly LiveMessage[],
+): ReadonlyMap<string, LiveMessage> {
+  const open = blocks.flatMap(({ calls }) => calls).filter(({ result }) => result === null);
+  const ids = new Set(open.map(({ call }) => call.call_id));
+  const outputs = live.filter((message) => message.parts.some((part) => part?.kind === "output"));
+  const found = new Map<string, LiveMessage>();
+  for (const message of outputs) {
+    const only = open.length === 1 && outputs.length === 1 ? open[0]?.call.call_id : undefined;
+    const callId = message.callId ?? only;
+    if (callId !== undefined && ids.has(callId)) found.set(callId, message);
+  }
+  return found;
 }
 
 export function liveText(message: LiveMessage): string {

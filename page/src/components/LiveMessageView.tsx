@@ -1,6 +1,7 @@
 import type { LiveMessage } from "../live";
 import { Markdown } from "./Markdown";
 import { Reasoning } from "./MessageView";
+import { LiveOutput } from "./ToolCall";
 
 /** A message in the making: provisional until its entry takes its place. */
 export function LiveMessageView({ message }: { message: LiveMessage }) {
@@ -16,7 +17,7 @@ export function LiveMessageView({ message }: { message: LiveMessage }) {
       {message.parts.map((part, index) => {
         if (part === undefined || part.text === "") return null;
         if (part.kind === "reasoning") return <Reasoning key={index} text={part.text} />;
-        if (part.kind === "output") return <pre key={index}>{part.text}</pre>;
+        if (part.kind === "output") return <LiveOutput key={index} text={part.text} />;
         return <Markdown key={index} source={part.text} />;
       })}
     </article>

@@ -13,26 +13,29 @@ interface MessageProps {
   isActive: boolean;
   /** What the calls without a result have shown so far, in their order. */
   outputs: readonly (string | null)[];
+  /** Nothing of its turn came after it. */
+  isLast: boolean;
 }
 
 /** One entry of the transcript; drawn again only when something of it changed. */
 export class MessageView extends Component<MessageProps> {
   override shouldComponentUpdate(next: MessageProps): boolean {
-    const { block, isActive, outputs } = this.props;
+    const { block, isActive, isLast, outputs } = this.props;
     return (
       next.block.entry !== block.entry ||
       next.isActive !== isActive ||
+      next.isLast !== isLast ||
       next.block.orphans.length !== block.orphans.length ||
       next.block.calls.some((call, index) => call.result !== block.calls[index]?.result) ||
       next.outputs.some((output, index) => output !== outputs[index])
     );
   }
 
-  render({ block, isActive, outputs }: MessageProps) {
-    const { entry } = block;
+  render(props: MessageProps) {
+    const { entry } = props.block;
     switch (entry.type) {
       case "message":
-        return <Message block={block} isActive={isActive} outputs={outputs} />;
+        return <Message {...props} />;
       case "compaction":
         return <Aside entry={entry} label="The model reads a summary of what is above" text={entry.summary ?? ""} />;
       case "custom":
@@ -45,12 +48,14 @@ export class MessageView extends Component<MessageProps> {
 
 const ENDINGS = { stopped: "stopped here", interrupted: "interrupted here", failed: "failed here" };
 
-function Message({ block, isActive, outputs }: MessageProps) {
+function Message({ block, isActive, isLast, outputs }: MessageProps) {
   const { entry, calls, orphans } = block;
   const role = entry.role ?? "assistant";
   if (role === "system") {
     return <Aside entry={entry} label="System message" text={(entry.parts ?? []).map((part) => part.text ?? "").join("\n")} />;
   }
+  // Calls without a word around them are all that there is to read.
+  const isAnswer = isLast && !(entry.parts ?? []).some((part) => part.type === "text");
   let call = 0;
   return (
     <article
@@ -70,7 +75,7 @@ function Message({ block, isActive, outputs }: MessageProps) {
         if (part.type !== "tool_call") return <MessagePart key={index} part={part} role={role} />;
         const own = calls[call];
         const output = outputs[call++] ?? null;
-        return own && <ToolCall key={index} call={own} isActive={isActive} output={output} />;
+        return own && <ToolCall key={index} call={own} isActive={isActive} output={output} isAnswer={isAnswer} />;
       })}
       {entry.end && <p class={`ending ${entry.end}`}>{ENDINGS[entry.end]}</p>}
     </article>
@@ -78,7 +83,7 @@ function Message({ block, isActive, outputs }: MessageProps) {
 }
 
 function MessagePart({ part, role }: { part: Part; role: string }) {
-  if (part.elided && part.href) {
+  if (part.elided && part.href && part.type !== "file") {
     const { href, bytes } = part;
     return (
       <Fold class="tool" summary={`A long ${part.type} part`}>

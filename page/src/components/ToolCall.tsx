@@ -1,3 +1,4 @@
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Call } from "../blocks";
 import { showBytes } from "../format";
 import { showJson } from "../json";
@@ -9,6 +10,8 @@ interface ToolCallProps {
   call: Call;
   isActive: boolean;
   output: string | null;
+  /** Its output is what the turn has come to so far: shown without being asked for. */
+  isAnswer: boolean;
 }
 
 type CallState = "running" | "done" | "error" | "interrupted" | "unanswered";
@@ -27,13 +30,14 @@ const WORDS: Record<CallState, string> = {
   unanswered: "no result",
 };
 
-export function ToolCall({ call, isActive, output }: ToolCallProps) {
+export function ToolCall({ call, isActive, output, isAnswer }: ToolCallProps) {
   const state = stateOf(call, isActive);
   const { call: asked, result } = call;
   return (
     <Fold
       class={`tool ${state}`}
       testId="tool-call"
+      isOpen={isAnswer}
       data={{ "data-state": state, "data-call-id": asked.call_id }}
       summary={
         <>
@@ -57,8 +61,7 @@ export function ToolCall({ call, isActive, output }: ToolCallProps) {
           <h3>Output</h3>
           <div data-testid="tool-output">
             {result !== null && <ToolResult part={result} />}
-            {result === null && output !== null && <pre>{output}</pre>}
-            {result === null && output === null && <p class="hint">None yet.</p>}
+            {result === null && <LiveOutput text={output ?? ""} />}
           </div>
         </>
       )}
@@ -66,10 +69,32 @@ export function ToolCall({ call, isActive, output }: ToolCallProps) {
   );
 }
 
+/** The end of an output that still grows; the whole of it is there when it has ended. */
+const LIVE_SHOWN = 20_000;
+
+export function LiveOutput({ text }: { text: string }) {
+  const view = useRef<HTMLPreElement>(null);
+  const isFollowing = useRef(true);
+  useLayoutEffect(() => {
+    if (view.current !== null && isFollowing.current) view.current.scrollTop = view.current.scrollHeight;
+  }, [text]);
+  if (text === "") return <p class="hint">None yet.</p>;
+  return (
+    <pre
+      ref={view}
+      onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
+        isFollowing.current = scrollHeight - scrollTop - clientHeight < 24;
+      }}
+    >
+      {text.length > LIVE_SHOWN ? `…${text.slice(-LIVE_SHOWN)}` : text}
+    </pre>
+  );
+}
+
 export function ToolResult({ part }: { part: Part }) {
-  if (part.elided && part.href) return <Elided href={part.href} bytes={part.bytes} />;
   const parts = part.parts ?? [];
-  if (parts.length === 0) return <p class="hint">Empty.</p>;
+  if (part.elided && part.href && parts.length === 0) return <Elided href={part.href} bytes={part.bytes} />;
+  if (parts.every((piece) => piece.type === "text" && !piece.text && !piece.elided)) return <p class="hint">Empty.</p>;
   return (
     <>
       {parts.map((piece, index) => (
@@ -80,17 +105,26 @@ export function ToolResult({ part }: { part: Part }) {
 }
 
 function ResultPart({ part }: { part: Part }) {
+  if (part.type === "file") return <FilePart part={part} />;
   if (part.elided && part.href) return <Elided href={part.href} bytes={part.bytes} />;
-  if (part.type === "text") return <pre>{part.text}</pre>;
-  return <FilePart part={part} />;
+  if (part.type === "text") return part.text ? <pre>{part.text}</pre> : null;
+  return <pre>{showJson(part)}</pre>;
 }
 
 const SHOWN_IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 export function FilePart({ part }: { part: Part }) {
   const name = part.name ?? part.media_type ?? part.type;
-  if (part.data && SHOWN_IMAGES.has(part.media_type ?? "")) {
-    return <img class="file" src={`data:${part.media_type};base64,${part.data}`} alt={name} />;
+  const address = part.elided ? part.href : `data:${part.media_type};base64,${part.data}`;
+  if ((part.elided || part.data) && SHOWN_IMAGES.has(part.media_type ?? "")) {
+    return <img class="file" src={address} alt={name} />;
+  }
+  if (part.elided && part.href) {
+    return (
+      <a class="file" href={part.href} download={name}>
+        {`${name} · ${showBytes(part.bytes ?? 0)}`}
+      </a>
+    );
   }
   if (part.url && /^https?:\/\//i.test(part.url)) {
     return (

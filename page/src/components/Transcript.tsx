@@ -1,5 +1,5 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { liveOutput, toBlocks } from "../blocks";
+import { liveOutputs, liveText, toBlocks } from "../blocks";
 import type { SessionState } from "../session";
 import { loadOlder, session } from "../store";
 import { LiveMessageView } from "./LiveMessageView";
@@ -62,7 +62,14 @@ export function Transcript({ state }: { state: SessionState }) {
 
   const isActive = state.status === "running" || state.status === "waiting";
   const lastInput = blocks.findLastIndex(({ entry }) => entry.role === "user");
-  const callIds = new Set(blocks.flatMap(({ calls }) => calls.map(({ call }) => call.call_id)));
+  const active = blocks.slice(lastInput + 1);
+  const outputs = liveOutputs(active, state.live);
+  const placed = new Set(outputs.values());
+  const others = state.live.filter((message) => !placed.has(message));
+  const isLast = (index: number): boolean => {
+    const next = blocks[index + 1];
+    return next === undefined ? others.length === 0 : next.entry.role !== "assistant";
+  };
   return (
     <div class="scroller-frame">
       <div class="scroller" ref={scroller} onScroll={place} tabIndex={0}>
@@ -80,14 +87,16 @@ export function Transcript({ state }: { state: SessionState }) {
               key={block.entry.id}
               block={block}
               isActive={isActive && index > lastInput}
-              outputs={block.calls.map(({ call }) => liveOutput(state.live, call.call_id))}
+              isLast={isLast(index)}
+              outputs={block.calls.map(({ call }) => {
+                const output = outputs.get(call.call_id ?? "");
+                return output === undefined ? null : liveText(output);
+              })}
             />
           ))}
-          {state.live
-            .filter((message) => message.callId === null || !callIds.has(message.callId))
-            .map((message) => (
-              <LiveMessageView key={message.messageId} message={message} />
-            ))}
+          {others.map((message) => (
+            <LiveMessageView key={message.messageId} message={message} />
+          ))}
           <TurnState state={state} />
         </div>
       </div>
