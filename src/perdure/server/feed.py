@@ -1,0 +1,170 @@
+"""Tells viewers of sessions what is new: each `seq` once, in order, without a gap.
+
+One follower for each watched session reads the store and encodes; all viewers share its bytes. A
+session that nobody watches costs nothing and holds nothing. A viewer that leaves stops nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from perdure import clock
+from perdure.events import MessageUpdate
+from perdure.server import frame
+from perdure.server.cursor import Cursor
+from perdure.server.follower import Follower
+from perdure.server.journal import JournalStore
+from perdure.server.look import SessionLook
+from perdure.server.partial import Partial
+from perdure.server.ring import Item, Ring
+from perdure.server.viewer import Viewer, Watched
+
+LISTING_BYTES = 256 * 1024
+
+
+class Feed:
+    """The streams of one server. Everything happens on one event loop."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        *,
+        heartbeat_s: float = 15,
+        backlog_bytes: int = 4 * 1024 * 1024,
+        ring_bytes: int = 1024 * 1024,
+    ) -> None:
+        self._store = store
+        self._heartbeat_s = heartbeat_s
+        self._backlog_bytes = backlog_bytes
+        self._ring_bytes = ring_bytes
+        self._followers: dict[str, Follower] = {}
+        self._viewers: set[Viewer] = set()
+        self._listing_viewers: set[Viewer] = set()
+        self._listing = Ring(LISTING_BYTES)
+        self._unsubscribe: Callable[[], None] | None = None
+        self._beats: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The ids of the sessions that somebody watches."""
+        return frozenset(self._followers)
+
+    @property
+    def viewer_count(self) -> int:
+        """How many viewers there are."""
+        return len(self._viewers)
+
+    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
+        """More text of a message in the making."""
+        if (follower := self._followers.get(session_id)) is not None:
+            follower.delta(turn_id, update)
+
+    def status(self, look: SessionLook, /) -> None:
+        """A session's status, turn or queue changed."""
+        if (follower := self._followers.get(look.session_id)) is not None:
+            follower.status(look)
+        if self._listing_viewers:
+            data = frame.status(look)
+            self._listing.push(Item(0, data, data, look.session_id))
+            self._listing.trim()
+            for viewer in tuple(self._listing_viewers):
+                viewer.wake(len(data))
+
+    async def watch(
+        self,
+        wanted: Sequence[tuple[str, Cursor | None]],
+        *,
+        look: Callable[[str], Awaitable[SessionLook]],
+        partials: Callable[[str], Sequence[Partial]],
+        listing: bool = False,
+    ) -> Viewer:
+        """A viewer of these sessions, each from its cursor on, or from now on where it is None.
+
+        `listing` adds the changes of status of all sessions. Give it back with `leave`.
+
+        Raises:
+            SessionNotFoundError, UnrecoverableError, StoreError: of one of the sessions.
+
+        """
+        looks = [await look(session_id) for session_id, _ in wanted]
+        stored = [await self._store.look(session_id) for session_id, _ in wanted]
+        watched: list[Watched] = []
+        for (session_id, cursor), shown, found in zip(wanted, looks, stored, strict=True):
+            follower = self._followers.get(session_id)
+            if follower is None or follower.session != found.session or follower.has_ended:
+                if follower is not None:
+                    follower.hint()
+                follower = self._followers[session_id] = Follower(
+                    self._store,
+                    found.session,
+                    found.last_seq,
+                    ring_bytes=self._ring_bytes,
+                    partials=partials,
+                )
+            if cursor is None:
+                watched.append(Watched(follower, found.last_seq, shown))
+                continue
+            fits = cursor.fits(found.session.incarnation, found.last_seq)
+            watched.append(Watched(follower, cursor.seq if fits else 0, shown, is_void=not fits))
+        viewer = Viewer(
+            self._store,
+            watched,
+            listing=self._listing if listing else None,
+            backlog_bytes=self._backlog_bytes,
+            has_bookmark=any(cursor is None for _, cursor in wanted),
+        )
+        self._add(viewer, listing)
+        return viewer
+
+    def _add(self, viewer: Viewer, listing: bool) -> None:
+        self._viewers.add(viewer)
+        if listing:
+            self._listing_viewers.add(viewer)
+        if self._unsubscribe is None:
+            self._unsubscribe = self._store.subscribe(self._hint)
+            for follower in viewer.followers:
+                follower.hint()
+        if self._beats is None:
+            self._beats = asyncio.create_task(self._beat())
+        if self._is_closed:
+            viewer.close()
+
+    def leave(self, viewer: Viewer) -> None:
+        """Lets a viewer go; with the last one of a session goes all that was held for it."""
+        self._viewers.discard(viewer)
+        self._listing_viewers.discard(viewer)
+        for follower in viewer.followers:
+            follower.viewers.discard(viewer)
+            if not follower.viewers:
+                follower.close()
+                if self._followers.get(follower.session.id) is follower:
+                    del self._followers[follower.session.id]
+        if not self._listing_viewers:
+            self._listing = Ring(LISTING_BYTES)
+        if not self._viewers:
+            if self._unsubscribe is not None:
+                self._unsubscribe()
+            if self._beats is not None:
+                self._beats.cancel()
+            self._unsubscribe = self._beats = None
+
+    def close(self) -> None:
+        """Ends all streams, and those that come later at once; each viewer resumes by cursor."""
+        self._is_closed = True
+        for viewer in tuple(self._viewers):
+            viewer.close()
+
+    def _hint(self, session_id: str) -> None:
+        if (follower := self._followers.get(session_id)) is not None:
+            follower.hint()
+
+    async def _beat(self) -> None:
+        """Heartbeats, and a look for what no hint told."""
+        while True:
+            await clock.sleep(self._heartbeat_s)
+            for follower in tuple(self._followers.values()):
+                follower.hint()
+            for viewer in tuple(self._viewers):
+                viewer.beat()

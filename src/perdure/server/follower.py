@@ -1,0 +1,321 @@
+"""One watched session: reads its journal once, for all who watch it.
+
+On a hint it reads the store after the last `seq` it knows, encodes each new entry once, and wakes
+its viewers. Texts and statuses wait until the entries before them were read, so a viewer never
+sees them first; texts of a message that was read are dropped, so none comes after its entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Protocol
+
+from perdure.codec import StoredEntry
+from perdure.errors import (
+    EntryNotFoundError,
+    SessionNotFoundError,
+    StoreError,
+    UnrecoverableError,
+)
+from perdure.events import MessageUpdate
+from perdure.fact import TurnEnded
+from perdure.server import frame
+from perdure.server.journal import JournalStore
+from perdure.server.look import SessionLook
+from perdure.server.partial import Partial
+from perdure.server.ring import Item, Ring
+from perdure.server.wire import EntryWriter
+from perdure.store import Session
+
+log = logging.getLogger(__name__)
+
+PAGE = 64
+"""Entries read from the store at a time."""
+
+
+class Wakes(Protocol):
+    """A viewer, as its followers see it."""
+
+    def wake(self, size: int, /) -> None:
+        """There are `size` new bytes, or the follower has ended."""
+
+
+class _Text:
+    """The text so far of one part of a message in the making."""
+
+    __slots__ = ("kind", "length", "pieces", "turn_id")
+
+    def __init__(self, turn_id: str, kind: str) -> None:
+        self.turn_id = turn_id
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.length = 0
+
+    def add(self, offset: int, text: str) -> str | None:
+        """Takes what is new in a text; returns it, or None where all of it was known."""
+        if offset > self.length:
+            return None
+        new = text[self.length - offset :]
+        if new:
+            self.pieces.append(new)
+            self.length += len(new)
+        return new or None
+
+
+class _Delta:
+    __slots__ = ("turn_id", "update")
+
+    def __init__(self, turn_id: str, update: MessageUpdate) -> None:
+        self.turn_id = turn_id
+        self.update = update
+
+
+class Follower:
+    """The frames of one incarnation of a session, from when it was first watched."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        session: Session,
+        seq: int,
+        *,
+        ring_bytes: int,
+        partials: Callable[[str], Sequence[Partial]],
+    ) -> None:
+        self.session = session
+        self.writer = EntryWriter(session.id)
+        self.seq = seq
+        """The last `seq` that was read; its frame and those before are in the ring or gone."""
+        self.floor = seq
+        """The ring has every entry above this `seq`, up to `seq`."""
+        self.ring = Ring(ring_bytes)
+        self.viewers: set[Wakes] = set()
+        self.latest: SessionLook | None = None
+        self.has_ended = False
+        self._store = store
+        self._waiting: list[_Delta | SessionLook] = []
+        self._texts: dict[str, dict[int, _Text]] = {}
+        for partial in partials(session.id):
+            text = _Text(partial.turn_id, partial.kind)
+            text.add(0, partial.text)
+            self._texts.setdefault(partial.message_id, {})[partial.part] = text
+        self.is_ready = False
+        """Whether the texts so far are known to be of messages without an entry."""
+        self._is_damaged = False
+        self._hinted = True
+        self._wakeup = asyncio.Event()
+        self._wakeup.set()
+        self._task = asyncio.create_task(self._follow())
+
+    def hint(self) -> None:
+        """The journal may have grown."""
+        self._hinted = True
+        self._wakeup.set()
+
+    def delta(self, turn_id: str, update: MessageUpdate) -> None:
+        """More text of a message in the making."""
+        if update.message_id not in self._texts:
+            self._hinted = True
+        self._waiting.append(_Delta(turn_id, update))
+        self._wakeup.set()
+
+    def status(self, look: SessionLook) -> None:
+        """The session's status changed."""
+        if look.status == "deleted":
+            self._end(frame.status(look))
+            return
+        if look.last_seq > self.seq:
+            self._hinted = True
+        self._waiting.append(look)
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Stops following; nobody watches."""
+        self.has_ended = True
+        self._task.cancel()
+
+    def cursor(self, seq: int) -> str:
+        """The wire cursor of a `seq`."""
+        return f"{seq}.{self.session.incarnation}"
+
+    def partial_frames(self) -> list[bytes]:
+        """The texts so far, as of the end of the ring."""
+        return [
+            frame.text(
+                b"partial",
+                self.writer.session_json,
+                text.turn_id,
+                message_id,
+                part,
+                0,
+                "".join(text.pieces),
+                text.kind,
+            )
+            for message_id, parts in self._texts.items()
+            for part, text in sorted(parts.items())
+        ]
+
+    def entry_body(self, stored: StoredEntry) -> bytes:
+        """The frame of an entry, without its id."""
+        return frame.event(b"entry", self.writer.elided(stored))
+
+    async def _follow(self) -> None:
+        while not self.has_ended:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            try:
+                await self._step()
+                continue
+            except SessionNotFoundError:
+                self._end(frame.ended(self.writer.session_json, "deleted"))
+            except UnrecoverableError as error:
+                if not self._is_damaged:
+                    self._is_damaged = True
+                    log.error("cannot follow a session: %s", error)
+                    data = frame.ended(self.writer.session_json, "unrecoverable", str(error))
+                    self._push([Item(0, data, data)])
+            except StoreError as error:
+                log.warning("cannot read a followed session, trying again: %s", error)
+            except Exception:  # the outermost frame of this task
+                log.exception(
+                    "following session %r failed; its viewers are let go", self.session.id
+                )
+                self.has_ended = True
+                self._wake(1)
+            self._hinted = True  # what it could not read it reads on the next hint or beat
+
+    async def _step(self) -> None:
+        """Reads what is new, then tells what was waiting before it began to read."""
+        due, self._waiting = self._waiting, []
+        try:
+            stored = {} if self.is_ready else await self._stored_texts()
+            if self._hinted:
+                self._hinted = False
+                stored |= await self._read()
+        except BaseException:
+            self._waiting = due + self._waiting
+            raise
+        if stored:
+            due = [each for each in due if not _is_text_of(each, stored)]
+            self._waiting = [each for each in self._waiting if not _is_text_of(each, stored)]
+        if not self.is_ready:
+            self.is_ready = True
+            self._wake(0)
+        self._push(self._tell(due))
+
+    async def _stored_texts(self) -> dict[str, None]:
+        """Drops texts of messages that were stored just before this follower began."""
+        stored: dict[str, None] = {}
+        for message_id in list(self._texts):
+            try:
+                await self._store.load_entry(self.session.id, message_id)
+            except EntryNotFoundError:
+                continue
+            self._texts.pop(message_id, None)
+            stored[message_id] = None
+        return stored
+
+    async def _read(self) -> dict[str, None]:
+        """Reads to the end of the journal and pushes its entries; returns their ids."""
+        read: dict[str, None] = {}
+        more = True
+        while more:
+            page = await self._store.page_entries(self.session.id, after=self.seq, limit=PAGE)
+            if page.entries or page.last_seq < self.seq:
+                look = await self._store.look(self.session.id)
+                if look.session.incarnation != self.session.incarnation:
+                    raise SessionNotFoundError(self.session.id)
+            more = page.has_more and bool(page.entries)
+            if not page.entries or self.has_ended:
+                break
+            for stored in page.entries:
+                read[stored.id] = None
+                self._texts.pop(stored.id, None)
+                if stored.type == "turn_ended" and isinstance(view := stored.view, TurnEnded):
+                    ended = view.turn_id
+                    self._keep_texts(lambda turn_id, ended=ended: turn_id != ended)
+            self.seq = page.entries[-1].seq
+            self._push(self._entry_item(stored) for stored in page.entries)
+        return read
+
+    def _keep_texts(self, keep: Callable[[str], bool]) -> None:
+        for message_id, parts in list(self._texts.items()):
+            if not all(keep(text.turn_id) for text in parts.values()):
+                del self._texts[message_id]
+
+    def _entry_item(self, stored: StoredEntry) -> Item:
+        body = self.entry_body(stored)
+        return Item(stored.seq, frame.identified(self.cursor(stored.seq), body), body)
+
+    def _tell(self, waiting: Sequence[_Delta | SessionLook]) -> list[Item]:
+        """The frames of texts and statuses; texts that follow each other are one."""
+        frames: list[bytes] = []
+        runs: list[tuple[_Delta, int, list[str]]] = []
+
+        def flush() -> None:
+            frames.extend(self._delta_frame(delta, at, "".join(new)) for delta, at, new in runs)
+            runs.clear()
+
+        for each in waiting:
+            if isinstance(each, SessionLook):
+                flush()
+                live = each.turn.turn_id if each.turn else None
+                self._keep_texts(lambda turn_id, live=live: turn_id == live)
+                if self.latest is None or each.last_seq >= self.latest.last_seq:
+                    self.latest = each
+                    frames.append(frame.status(each))
+                continue
+            update = each.update
+            parts = self._texts.setdefault(update.message_id, {})
+            text = parts.setdefault(update.part, _Text(each.turn_id, update.kind))
+            offset = text.length
+            if (new := text.add(update.offset, update.text)) is None:
+                continue
+            last = runs[-1][0].update if runs else None
+            if last and (last.message_id, last.part) == (update.message_id, update.part):
+                runs[-1][2].append(new)
+            else:
+                runs.append((each, offset, [new]))
+        flush()
+        return [Item(0, data, data) for data in frames]
+
+    def _delta_frame(self, delta: _Delta, offset: int, text: str) -> bytes:
+        update = delta.update
+        return frame.text(
+            b"delta",
+            self.writer.session_json,
+            delta.turn_id,
+            update.message_id,
+            update.part,
+            offset,
+            text,
+            update.kind,
+        )
+
+    def _push(self, items: Iterable[Item]) -> None:
+        size = 0
+        for item in items:
+            self.ring.push(item)
+            size += len(item.frame)
+        if not size:
+            return
+        for gone in self.ring.trim():
+            self.floor = gone.seq or self.floor
+        self._wake(size)
+
+    def _wake(self, size: int) -> None:
+        for viewer in tuple(self.viewers):
+            viewer.wake(size)
+
+    def _end(self, last: bytes) -> None:
+        """Tells the last status; a new incarnation has a follower of its own."""
+        if not self.has_ended:
+            self.has_ended = True
+            self._push([Item(0, last, last)])
+            self._wakeup.set()
+
+
+def _is_text_of(each: _Delta | SessionLook, stored: Container[str]) -> bool:
+    return isinstance(each, _Delta) and each.update.message_id in stored

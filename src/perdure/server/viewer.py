@@ -1,0 +1,243 @@
+"""One connection's view of some sessions: what it is sent next.
+
+Each session is *caught up* from the store, by cursor, until the follower's ring has the rest; then
+it is *live*: it joins the ring at its end, in one step, and is told the texts so far. A viewer
+that falls behind the ring is caught up again. Only `seq` decides what it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from perdure.errors import SessionNotFoundError, UnrecoverableError
+from perdure.server import frame
+from perdure.server.follower import PAGE, Follower
+from perdure.server.journal import JournalStore
+from perdure.server.look import SessionLook
+from perdure.server.ring import MAX_WRITE_BYTES, Ring
+
+MAX_MISSED_BEATS = 2
+
+
+class Watched:
+    """One session of a viewer, which has seen it up to `seq`."""
+
+    def __init__(
+        self, follower: Follower, seq: int, look: SessionLook, *, is_void: bool = False
+    ) -> None:
+        self.follower = follower
+        self.seq = seq
+        self.look = look
+        self.is_void = is_void
+        self.position: int | None = None
+        """Where it reads the ring; None while it is caught up from the store."""
+        self.is_over = False
+
+    @property
+    def cursor(self) -> str:
+        """The wire cursor of what was sent."""
+        return self.follower.cursor(self.seq)
+
+
+class Viewer:
+    """What one connection is sent: `next` gives it write by write, and `close` lets it go.
+
+    A viewer that leaves more than `backlog_bytes` waiting while one write is not taken, or takes
+    none for `MAX_MISSED_BEATS` beats, is cut off: `on_cut` is called, and it resumes by cursor.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        watched: Sequence[Watched],
+        *,
+        listing: Ring | None,
+        backlog_bytes: int,
+        has_bookmark: bool,
+    ) -> None:
+        self.on_cut: Callable[[], object] | None = None
+        self.is_cut = False
+        self._store = store
+        self._watched = watched
+        self._alone = len(watched) == 1
+        self._ids = {each.follower.session.id for each in watched}
+        self._listing = listing
+        self._listing_position = listing.end if listing is not None else 0
+        self._backlog_bytes = backlog_bytes
+        self._backlog = 0
+        self._missed_beats = 0
+        self._is_closed = False
+        self._is_sending = False
+        self._is_dirty = False
+        self._is_beat_due = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._opening = [frame.status(each.look) for each in watched]
+        self._opening += [
+            frame.void(each.follower.writer.session_json) for each in watched if each.is_void
+        ]
+        if watched and (has_bookmark or any(each.is_void for each in watched)):
+            self._opening.append(frame.bookmark(self._cursors()))
+        for each in watched:
+            each.follower.viewers.add(self)
+
+    @property
+    def followers(self) -> list[Follower]:
+        """Of the sessions that it watches."""
+        return [each.follower for each in self._watched]
+
+    async def next(self) -> bytes | None:
+        """The next bytes to send, as soon as there are some; None when there will be none."""
+        self._is_sending = False
+        self._backlog = self._missed_beats = 0
+        while not self._is_closed:
+            self._is_dirty = False
+            frames, self._opening = self._opening, []
+            for watched in self._watched:
+                if not watched.is_over:
+                    await self._collect(watched, frames)
+            self._collect_listing(frames)
+            if self._is_beat_due:
+                self._is_beat_due = False
+                frames.append(frame.HEARTBEAT)
+            if frames:
+                self._is_sending = True
+                return frames[0] if len(frames) == 1 else b"".join(frames)
+            if self._listing is None and all(each.is_over for each in self._watched):
+                return None
+            if not self._is_dirty and not self._is_closed:
+                self._waiting = asyncio.get_running_loop().create_future()
+                await self._waiting
+        return None
+
+    def wake(self, size: int, /) -> None:
+        """There are `size` new bytes, or a follower has changed."""
+        self._is_dirty = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+        elif self._is_sending:
+            self._backlog += size
+            if self._backlog > self._backlog_bytes:
+                self._cut()
+
+    def beat(self) -> None:
+        """A heartbeat is due."""
+        self._is_beat_due = True
+        if self._is_sending:
+            self._missed_beats += 1
+            if self._missed_beats > MAX_MISSED_BEATS:
+                self._cut()
+        self.wake(0)
+
+    def close(self) -> None:
+        """Ends it: `next` returns None from here on."""
+        self._is_closed = True
+        self.wake(0)
+
+    def _cut(self) -> None:
+        if not self._is_closed:
+            self.is_cut = self._is_closed = True
+            if self.on_cut is not None:
+                self.on_cut()
+
+    def _cursors(self) -> str:
+        return ",".join(each.cursor for each in self._watched)
+
+    async def _collect(self, watched: Watched, frames: list[bytes]) -> None:
+        ring = watched.follower.ring
+        if watched.position is None or watched.position < ring.start:
+            watched.position = None
+            await self._catch_up(watched, frames)
+        elif watched.position < ring.end:
+            self._take(watched, frames)
+        if watched.follower.has_ended and watched.position == ring.end:
+            watched.is_over = True
+
+    def _take(self, watched: Watched, frames: list[bytes]) -> None:
+        """Adds what the ring has after the viewer's position."""
+        ring, position = watched.follower.ring, watched.position
+        assert position is not None
+        if self._alone:
+            data, watched.position, seq = ring.frames_from(position)
+            watched.seq = seq or watched.seq
+            frames.append(data)
+            return
+        size = 0
+        for item in ring.items_from(position):
+            if size >= MAX_WRITE_BYTES:
+                break
+            position += 1
+            size += len(item.frame)
+            if item.seq:
+                watched.seq = item.seq
+                frames.append(frame.identified(self._cursors(), item.body))
+            else:
+                frames.append(item.frame)
+        watched.position = position
+
+    async def _catch_up(self, watched: Watched, frames: list[bytes]) -> None:
+        """Adds a page of the journal, or joins the ring where it has the rest."""
+        follower = watched.follower
+        if watched.seq >= follower.floor or follower.has_ended:
+            self._join(watched, frames)
+            return
+        try:
+            page = await self._store.page_entries(
+                follower.session.id, after=watched.seq, before=follower.seq + 1, limit=PAGE
+            )
+            look = await self._store.look(follower.session.id)
+        except SessionNotFoundError:
+            follower.hint()
+            return
+        except UnrecoverableError as error:
+            watched.is_over = True
+            json = follower.writer.session_json
+            frames.append(frame.ended(json, "unrecoverable", str(error)))
+            return
+        if look.session.incarnation != follower.session.incarnation:
+            follower.hint()
+            return
+        size = 0
+        for stored in page.entries:
+            watched.seq = stored.seq
+            body = follower.entry_body(stored)
+            frames.append(frame.identified(self._cursors(), body))
+            size += len(body)
+            if size >= MAX_WRITE_BYTES:
+                break
+
+    def _join(self, watched: Watched, frames: list[bytes]) -> None:
+        """Adds all that the ring has of entries, and the texts so far; live from here on."""
+        follower = watched.follower
+        if follower.has_ended:
+            frames.extend(item.frame for item in follower.ring.items_from(follower.ring.end - 1))
+            watched.position = follower.ring.end
+            return
+        if watched.seq > follower.seq:
+            follower.hint()
+            return
+        if not follower.is_ready:
+            return
+        for item in follower.ring.items_from(follower.ring.start):
+            if item.seq > watched.seq:
+                watched.seq = item.seq
+                frames.append(frame.identified(self._cursors(), item.body))
+        frames.extend(follower.partial_frames())
+        latest = follower.latest
+        if latest is not None and latest.last_seq >= watched.look.last_seq:
+            frames.append(frame.status(latest))
+        watched.position = follower.ring.end
+
+    def _collect_listing(self, frames: list[bytes]) -> None:
+        listing = self._listing
+        if listing is None or self._listing_position == listing.end:
+            return
+        if self._listing_position < listing.start:
+            self._cut()
+            return
+        frames.extend(
+            item.frame
+            for item in listing.items_from(self._listing_position)
+            if item.session_id not in self._ids
+        )
+        self._listing_position = listing.end
