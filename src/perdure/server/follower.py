@@ -45,10 +45,9 @@ class Wakes(Protocol):
 class _Text:
     """The text so far of one part of a message in the making."""
 
-    __slots__ = ("kind", "length", "pieces", "turn_id")
+    __slots__ = ("kind", "length", "pieces")
 
-    def __init__(self, turn_id: str, kind: str) -> None:
-        self.turn_id = turn_id
+    def __init__(self, kind: str) -> None:
         self.kind = kind
         self.pieces: list[str] = []
         self.length = 0
@@ -62,6 +61,21 @@ class _Text:
             self.pieces.append(new)
             self.length += len(new)
         return new or None
+
+
+class _Making:
+    """A message in the making, as far as viewers were shown it."""
+
+    __slots__ = ("parts", "turn_id")
+
+    def __init__(self, turn_id: str) -> None:
+        self.turn_id = turn_id
+        self.parts: dict[int, _Text] = {}
+
+    def add(self, part: int, kind: str, offset: int, text: str) -> tuple[int, str | None]:
+        """Takes what is new in a text: where it begins, and it, or None where it was known."""
+        known = self.parts.setdefault(part, _Text(kind))
+        return known.length, known.add(offset, text)
 
 
 class _Delta:
@@ -96,14 +110,14 @@ class Follower:
         self.has_ended = False
         self._store = store
         self._waiting: list[_Delta | SessionLook] = []
-        self._texts: dict[str, dict[int, _Text]] = {}
-        for partial in partials(session.id):
-            text = _Text(partial.turn_id, partial.kind)
-            text.add(0, partial.text)
-            self._texts.setdefault(partial.message_id, {})[partial.part] = text
+        self._making: dict[str, _Making] = {}
+        for known in partials(session.id):
+            making = self._making.setdefault(known.message_id, _Making(known.turn_id))
+            making.add(known.part, known.kind, 0, known.text)
         self.is_ready = False
         """Whether the texts so far are known to be of messages without an entry."""
-        self._is_damaged = False
+        self.last_words: bytes | None = None
+        """The frame that a viewer gets who comes after the end, or when the journal is damaged."""
         self._hinted = True
         self._wakeup = asyncio.Event()
         self._wakeup.set()
@@ -116,7 +130,7 @@ class Follower:
 
     def delta(self, turn_id: str, update: MessageUpdate) -> None:
         """More text of a message in the making."""
-        if update.message_id not in self._texts:
+        if update.message_id not in self._making:
             self._hinted = True
         self._waiting.append(_Delta(turn_id, update))
         self._wakeup.set()
@@ -146,15 +160,15 @@ class Follower:
             frame.text(
                 b"partial",
                 self.writer.session_json,
-                text.turn_id,
+                making.turn_id,
                 message_id,
                 part,
                 0,
                 "".join(text.pieces),
                 text.kind,
             )
-            for message_id, parts in self._texts.items()
-            for part, text in sorted(parts.items())
+            for message_id, making in self._making.items()
+            for part, text in sorted(making.parts.items())
         ]
 
     def entry_body(self, stored: StoredEntry) -> bytes:
@@ -171,10 +185,10 @@ class Follower:
             except SessionNotFoundError:
                 self._end(frame.ended(self.writer.session_json, "deleted"))
             except UnrecoverableError as error:
-                if not self._is_damaged:
-                    self._is_damaged = True
+                if self.last_words is None:
                     log.error("cannot follow a session: %s", error)
                     data = frame.ended(self.writer.session_json, "unrecoverable", str(error))
+                    self.last_words, self.is_ready = data, True
                     self._push([Item(0, data, data)])
             except StoreError as error:
                 log.warning("cannot read a followed session, trying again: %s", error)
@@ -208,17 +222,20 @@ class Follower:
     async def _stored_texts(self) -> dict[str, None]:
         """Drops texts of messages that were stored just before this follower began."""
         stored: dict[str, None] = {}
-        for message_id in list(self._texts):
+        for message_id in list(self._making):
             try:
                 await self._store.load_entry(self.session.id, message_id)
             except EntryNotFoundError:
                 continue
-            self._texts.pop(message_id, None)
+            self._making.pop(message_id, None)
             stored[message_id] = None
         return stored
 
     async def _read(self) -> dict[str, None]:
-        """Reads to the end of the journal and pushes its entries; returns their ids."""
+        """Reads to the end of the journal and pushes its entries.
+
+        Returns the ids of what has no text in the making any more: messages, and turns that ended.
+        """
         read: dict[str, None] = {}
         more = True
         while more:
@@ -232,18 +249,18 @@ class Follower:
                 break
             for stored in page.entries:
                 read[stored.id] = None
-                self._texts.pop(stored.id, None)
+                self._making.pop(stored.id, None)
                 if stored.type == "turn_ended" and isinstance(view := stored.view, TurnEnded):
-                    ended = view.turn_id
-                    self._keep_texts(lambda turn_id, ended=ended: turn_id != ended)
+                    read[view.turn_id] = None
+                    self._drop_texts([view.turn_id])
             self.seq = page.entries[-1].seq
             self._push(self._entry_item(stored) for stored in page.entries)
         return read
 
-    def _keep_texts(self, keep: Callable[[str], bool]) -> None:
-        for message_id, parts in list(self._texts.items()):
-            if not all(keep(text.turn_id) for text in parts.values()):
-                del self._texts[message_id]
+    def _drop_texts(self, turns: Container[str]) -> None:
+        self._making = {
+            key: each for key, each in self._making.items() if each.turn_id not in turns
+        }
 
     def _entry_item(self, stored: StoredEntry) -> Item:
         body = self.entry_body(stored)
@@ -262,16 +279,15 @@ class Follower:
             if isinstance(each, SessionLook):
                 flush()
                 live = each.turn.turn_id if each.turn else None
-                self._keep_texts(lambda turn_id, live=live: turn_id == live)
+                self._drop_texts({x.turn_id for x in self._making.values()} - {live})
                 if self.latest is None or each.last_seq >= self.latest.last_seq:
                     self.latest = each
                     frames.append(frame.status(each))
                 continue
             update = each.update
-            parts = self._texts.setdefault(update.message_id, {})
-            text = parts.setdefault(update.part, _Text(each.turn_id, update.kind))
-            offset = text.length
-            if (new := text.add(update.offset, update.text)) is None:
+            making = self._making.setdefault(update.message_id, _Making(each.turn_id))
+            offset, new = making.add(update.part, update.kind, update.offset, update.text)
+            if new is None:
                 continue
             last = runs[-1][0].update if runs else None
             if last and (last.message_id, last.part) == (update.message_id, update.part):
@@ -313,9 +329,12 @@ class Follower:
         """Tells the last status; a new incarnation has a follower of its own."""
         if not self.has_ended:
             self.has_ended = True
+            self.last_words = last
             self._push([Item(0, last, last)])
             self._wakeup.set()
 
 
 def _is_text_of(each: _Delta | SessionLook, stored: Container[str]) -> bool:
-    return isinstance(each, _Delta) and each.update.message_id in stored
+    if not isinstance(each, _Delta):
+        return False
+    return each.update.message_id in stored or each.turn_id in stored

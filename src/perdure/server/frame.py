@@ -40,10 +40,8 @@ def status(look: object) -> bytes:
 def ended(session_json: bytes, status_name: str, cause: str | None = None) -> bytes:
     """The last status of a session on this stream, where no look can be had."""
     because = b"" if cause is None else b',"cause":' + encode(cause)
-    name = encode(status_name)
-    return event(
-        b"status", b'{"session_id":' + session_json + b',"status":' + name + because + b"}"
-    )
+    said = b'{"session_id":%b,"status":%b%b}' % (session_json, encode(status_name), because)
+    return event(b"status", said)
 
 
 def text(

@@ -210,7 +210,8 @@ class Viewer:
         """Adds all that the ring has of entries, and the texts so far; live from here on."""
         follower = watched.follower
         if follower.has_ended:
-            frames.extend(item.frame for item in follower.ring.items_from(follower.ring.end - 1))
+            if follower.last_words is not None:
+                frames.append(follower.last_words)
             watched.position = follower.ring.end
             return
         if watched.seq > follower.seq:
@@ -226,6 +227,8 @@ class Viewer:
         latest = follower.latest
         if latest is not None and latest.last_seq >= watched.look.last_seq:
             frames.append(frame.status(latest))
+        if follower.last_words is not None:
+            frames.append(follower.last_words)
         watched.position = follower.ring.end
 
     def _collect_listing(self, frames: list[bytes]) -> None:

@@ -106,20 +106,15 @@ def _elide(part: bytes, href: str) -> bytes:
     except _BROKEN:
         return part
     shown = {name: raw for name, raw in fields.items() if len(raw) <= _MAX_KEPT_FIELD_BYTES}
-    for name, value in (
-        ("type", fields.get("type", Raw(b"null"))),
-        ("elided", Raw(b"true")),
-        ("bytes", Raw(b"%d" % len(part_content(part).data))),
-        ("href", Raw(encode(href))),
-    ):
-        shown[name] = value
+    shown |= {
+        "type": fields.get("type", Raw(b"null")),
+        "elided": Raw(b"true"),
+        "bytes": Raw(b"%d" % len(part_content(part).data)),
+        "href": Raw(encode(href)),
+    }
     if _type_of(fields) == "tool_result" and "parts" not in shown and "parts" in fields:
-        nested = _join_list(
-            [
-                _elide(bytes(raw), f"{href}/{n}")
-                for n, raw in enumerate(_decode_list(fields["parts"]))
-            ]
-        )
+        inner = _decode_list(fields["parts"])
+        nested = _join_list([_elide(bytes(raw), f"{href}/{n}") for n, raw in enumerate(inner)])
         if len(nested) <= MAX_INLINE_BYTES:
             shown["parts"] = nested
     return msgspec.json.encode(shown)
