@@ -1,37 +1,481 @@
-"""The one owner of a live session."""
+"""The one owner of a live session: what changes it, in order, each step stored before it counts.
+
+Every step runs in the actor's mailbox, so one append is in flight at a time. An append carries the
+`seq` it stands on, the incarnation, and the summary of the state it leads to; the state changes
+only by `apply` of what was stored. When the store fails, the actor drops what it holds, and the
+next command replays: it never carries on in memory only.
+
+What commands mean is in command.py; this is how anything at all is done.
+"""
 
 from __future__ import annotations
 
-from msgspec import Struct
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeVar
 
-from perdure.codec import StoredEntry
+from perdure.codec import Draft, Entry, seal
+from perdure.entry import Message
+from perdure.errors import (
+    AppendConflictError,
+    LoopError,
+    NothingToResendError,
+    PerdureError,
+    ServerClosingError,
+    SessionDeletedError,
+    SessionNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    UnrecoverableError,
+)
+from perdure.events import MessageUpdate, RunEvent
+from perdure.fact import Claimed, LeafMoved, MessageQueued, TurnEnded, TurnReason, TurnStarted
+from perdure.loop import Loop
+from perdure.run import Driver, RunContext
+from perdure.server.idempotency import ended_id_of, turn_id_of
+from perdure.server.journal import JournalStore
+from perdure.server.look import CUT_OFF, SessionLook, look_of
+from perdure.server.mailbox import Mailbox
+from perdure.server.partial import Partial, Partials
+from perdure.server.path import load_model_path, load_open_calls
+from perdure.server.port import FeedPort, Loops
+from perdure.server.state import QueuedMessage, State, encode_state, fold, place
+from perdure.server.turn import Turn, describe
+from perdure.store import Receipt, Session
+from perdure.view import model_view, repairs
 
+_T = TypeVar("_T")
+_log = logging.getLogger("perdure.server")
 
-class Sent(Struct, frozen=True):
-    """A message was accepted, durably: `seq` is the entry that says so.
-
-    `turn_id` is None while the message waits in the queue (`queued`), and when it was discarded.
-    """
-
-    message_id: str
-    seq: int
-    turn_id: str | None
-    queued: bool
-
-
-class Stopped(Struct, frozen=True):
-    """Whether this ended the turn; False where it was over, or where none ran."""
-
-    stopped: bool
-    turn_id: str | None
-
-
-class Compacted(Struct, frozen=True):
-    """The stored compaction; `entry` is None where there was nothing to summarise."""
-
-    entry: StoredEntry | None
-    leaf_id: str | None
+REPLAY_PAGE = 512
+CLAIM_TRIES = 8
+GRACE_S = 10.0
+DYING_S = 5.0
+"""How long a command waits for the run of a lost turn to let go of its tools."""
 
 
 class Actor:
-    """Follows."""
+    """One session's owner in this process. Asleep until its first command wakes it.
+
+    `failure` is why the session is unrecoverable, None while it is well.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: JournalStore,
+        loops: Loops,
+        feed: FeedPort,
+        node_id: str,
+    ) -> None:
+        self.session_id = session_id
+        self.failure: str | None = None
+        self.store = store
+        self._loops = loops
+        self._feed = feed
+        self._node_id = node_id
+        self._mailbox = Mailbox()
+        self._session: Session | None = None
+        self._state: State | None = None
+        self._turn: Turn | None = None
+        self._starting: str | None = None
+        self._ended_here: str | None = None
+        self._lost: str | None = None
+        self._dying: set[asyncio.Task[Sequence[Message]]] = set()
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._partials = Partials()
+        self._told: object = None
+        self._refusal: PerdureError | None = None
+
+    @property
+    def state(self) -> State:
+        """The state, inside a command."""
+        assert self._state is not None
+        return self._state
+
+    @property
+    def session(self) -> Session:
+        """The session's identity, inside a command."""
+        assert self._session is not None
+        return self._session
+
+    @property
+    def turn(self) -> Turn | None:
+        """The turn that runs here."""
+        return self._turn
+
+    @property
+    def live(self) -> frozenset[str]:
+        """The ids of turns that nobody has to be told were cut off.
+
+        The running one, one being started, and the one that ended here last: a look may have read
+        the store just before its end was stored.
+        """
+        turn_id = self._turn.turn_id if self._turn is not None else None
+        ids = (turn_id, self._starting, self._ended_here)
+        return frozenset(each for each in ids if each is not None)
+
+    def look(self) -> SessionLook:
+        """The session as it stands, inside a command."""
+        return look_of(self.session, self.state, live=self.live, failure=self.failure)
+
+    def partials(self) -> list[Partial]:
+        """The text so far of each part in the making."""
+        return self._partials.show(self._turn.turn_id) if self._turn is not None else []
+
+    async def command(self, step: Callable[[bool], Awaitable[_T]]) -> _T:
+        """Runs a step of an awake actor, in the mailbox, to its end even if the caller leaves.
+
+        A step whose append was refused or is in doubt is decided once more, after a replay. It is
+        told so (`step(True)`), and has to look for what it may have stored already.
+
+        Raises:
+            StoreError, UnrecoverableError: the store refuses; the actor holds nothing now.
+            ServerClosingError, SessionDeletedError, SessionNotFoundError: nothing was done.
+
+        """
+        if self._dying:
+            await asyncio.wait(set(self._dying), timeout=DYING_S)
+
+        async def attempt() -> _T:
+            await self._wake()
+            try:
+                return await step(False)
+            except StoreError:
+                if self._state is not None:
+                    raise
+            except UnrecoverableError as error:
+                self.fail(error)
+                raise
+            await self._wake()
+            return await step(True)
+
+        return await self._mailbox.do(attempt)
+
+    async def _wake(self) -> None:
+        """Replays the journal and claims the session; the turn that has no end gets one."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._state is not None:
+            return
+        try:
+            session = await self.store.load_session(self.session_id)
+            state = State()
+            for _ in range(CLAIM_TRIES):
+                state = await replay(self.store, self.session_id, state)
+                self._session, self._state = session, state
+                try:
+                    await self.append(self._claim())
+                except AppendConflictError:
+                    continue
+                break
+            else:
+                raise StoreUnavailableError(
+                    f"session {self.session_id!r} is being written by others all the time; "
+                    "try again, or stop the other writer"
+                )
+        except (StoreError, UnrecoverableError) as error:
+            self.fail(error)
+            raise
+        self.failure = self._lost = None
+        self._tell()
+
+    def _claim(self) -> list[Draft]:
+        state = self.state
+        drafts: list[Draft] = [Claimed(epoch=state.epoch + 1, node=self._node_id)]
+        if state.turn is not None:
+            lost = f"{CUT_OFF}: {self._lost}" if self._lost else CUT_OFF
+            drafts.append(self._ended(state.turn.turn_id, "interrupted", lost))
+        return drafts
+
+    def _ended(self, turn_id: str, reason: TurnReason, cause: str | None) -> TurnEnded:
+        return TurnEnded(
+            id=ended_id_of(self.session.incarnation, turn_id),
+            turn_id=turn_id,
+            reason=reason,
+            cause=cause,
+        )
+
+    async def append(self, drafts: Sequence[Draft]) -> Receipt:
+        """Stores the drafts as one batch, tree entries as a chain from the leaf; then applies it.
+
+        Raises:
+            AppendRejectedError: a draft is not valid; nothing stored, nothing lost.
+            PerdureError: the store failed: the actor has dropped what it held.
+
+        """
+        state, session = self.state, self.session
+        batch = _chain(drafts, state.leaf_id)
+        after = fold(state, place(state, batch))
+        try:
+            receipt = await self.store.append_entries(
+                self.session_id,
+                batch,
+                expected_seq=state.last_seq,
+                incarnation=session.incarnation,
+                summary=encode_state(after),
+            )
+        except PerdureError as error:
+            self.fail(error)
+            raise
+        self._state = after
+        for stored in receipt.entries:
+            self._partials.drop(stored.id)
+        self._tell()
+        return receipt
+
+    def fail(self, error: PerdureError) -> None:
+        """Drops what the actor holds. The session is unrecoverable while the store refuses it.
+
+        A conflict, or a session that is gone, is no refusal of the store.
+        """
+        state, turn = self._state, self._turn
+        self._state = self._turn = None
+        self._partials.clear()
+        self._lost = describe(error)
+        is_refusal = isinstance(error, StoreError | UnrecoverableError)
+        if is_refusal and not isinstance(error, AppendConflictError):
+            self.failure = self._lost
+        if turn is not None:
+            self._dying.add(turn.task)
+            turn.task.add_done_callback(self._dying.discard)
+            turn.lose(error)
+        gone = isinstance(error, SessionDeletedError | SessionNotFoundError)
+        if state is not None and self._session is not None and not gone:
+            self._tell_look(look_of(self._session, state, failure=self.failure))
+
+    def _tell(self) -> None:
+        self._tell_look(self.look())
+
+    def _tell_look(self, look: SessionLook) -> None:
+        key = (look.status, look.cause, look.turn, look.queued, look.last_turn)
+        if key != self._told:
+            self._told = key
+            self._feed.status(look)
+
+    def build_loop(self) -> Loop:
+        """The loop of one run, before anything of that run is stored.
+
+        Raises:
+            LoopError: the loop cannot start. ConfigurationError, MissingExtraError: nor be found.
+
+        """
+        name = self.state.loop or self._loops.default
+        try:
+            return self._loops.factory(name)()
+        except PerdureError:
+            raise
+        except Exception as error:  # somebody else's factory: what it raises is the loop's failure
+            raise LoopError(f"the loop {name!r} cannot start: {describe(error)}") from error
+
+    async def start(self, message: Message, *, before: Sequence[Draft] = ()) -> tuple[Receipt, str]:
+        """Starts the first turn of a message, in one batch; returns the receipt and the turn's id.
+
+        The batch: `before`, the repairs of open calls at the leaf, `turn_started`, the message.
+        """
+        loop = self.build_loop()
+        turn_id = turn_id_of(self.session.incarnation, message.id)
+        open_calls = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
+        drafts = [*before, *repairs(open_calls), _started(turn_id, message), message]
+        return await self._launch(loop, turn_id, drafts, message.id), turn_id
+
+    async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
+        """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
+        loop = self.build_loop()
+        stored = await self.store.load_entry(self.session_id, message_id)
+        if not isinstance(message := stored.view, Message):
+            raise NothingToResendError(self.session_id)
+        drafts: list[Draft] = []
+        if self.state.leaf_id != message_id:
+            drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
+        drafts.append(_started(turn_id, message, resends=resends))
+        return await self._launch(loop, turn_id, drafts, message_id, message)
+
+    async def _launch(
+        self,
+        loop: Loop,
+        turn_id: str,
+        drafts: Sequence[Draft],
+        message_id: str,
+        message: Message | None = None,
+    ) -> Receipt:
+        """Appends what starts a turn, then runs it; a look never finds it open and not alive."""
+        self._starting = turn_id
+        try:
+            receipt = await self.append(drafts)
+            if message is None:
+                stored = next(each for each in receipt.entries if each.id == message_id)
+                assert isinstance(stored.view, Message)
+                message = stored.view
+            self._turn = self._run(loop, turn_id, message)
+        finally:
+            self._starting = None
+        return receipt
+
+    def _run(self, loop: Loop, turn_id: str, message: Message) -> Turn:
+        async def messages() -> Sequence[Message]:
+            return model_view(await load_model_path(self.store, self.session_id, message.id))
+
+        async def emit(event: RunEvent) -> None:
+            if self._turn is not turn or turn.is_asked_to_end:
+                raise asyncio.CancelledError
+            if isinstance(event, MessageUpdate):
+                self._partials.add(event)
+                self._feed.delta(self.session_id, turn_id, event)
+                await asyncio.sleep(0)
+
+        context = RunContext(self.session_id, turn_id=turn_id, input=(message,), messages=messages)
+        driver = Driver(context, _TurnJournal(self, turn_id), emit)
+        turn = Turn(context, driver.run(loop))
+        watcher = asyncio.create_task(self._watch(turn))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+        return turn
+
+    async def append_for(self, turn_id: str, drafts: Sequence[Draft]) -> Receipt:
+        """An append of a running turn; refused once the turn is not this actor's any more."""
+
+        async def step() -> Receipt:
+            if self._turn is None or self._turn.turn_id != turn_id:
+                raise StoreUnavailableError(f"turn {turn_id} was lost; nothing more is stored")
+            return await self.append(drafts)
+
+        return await self._mailbox.do(step)
+
+    async def _watch(self, turn: Turn) -> None:
+        """Ends the turn when its run is over. The outermost frame of a turn."""
+        await asyncio.wait([turn.task])
+        reason, cause = turn.outcome()
+
+        async def step() -> None:
+            if self._turn is not turn:
+                return
+            try:
+                await self._end(turn, reason, cause)
+            except PerdureError as error:
+                _log.warning("turn %s of session %r: %s", turn.turn_id, self.session_id, error)
+                if self._turn is turn:
+                    self.fail(error)
+
+        await self._mailbox.do(step)
+
+    async def _end(self, turn: Turn, reason: TurnReason, cause: str | None) -> None:
+        """Appends the turn's end, and in the same batch the start of the message that is next."""
+        drafts: list[Draft] = [self._ended(turn.turn_id, reason, cause)]
+        following = self._following(turn, reason)
+        if following is None:
+            await self.append(drafts)
+            self._turn = None
+        else:
+            await self._end_and_start(drafts, await self.load_queued(following))
+        self._partials.clear()
+        self._ended_here = turn.turn_id
+        turn.ended.set_result(reason)
+
+    async def _end_and_start(self, drafts: list[Draft], message: Message) -> None:
+        turn_id = turn_id_of(self.session.incarnation, message.id)
+        drafts += [_started(turn_id, message), message]
+        try:
+            loop = self.build_loop()
+        except PerdureError as error:
+            await self.append([*drafts, self._ended(turn_id, "failed", describe(error))])
+            self._turn = None
+        else:
+            await self._launch(loop, turn_id, drafts, message.id)
+
+    def _following(self, turn: Turn, reason: TurnReason) -> QueuedMessage | None:
+        """The waiting message that runs next by itself: after `completed`, or in its place."""
+        if not self.state.queue or self._refusal is not None:
+            return None
+        return self.state.queue[0] if reason == "completed" or turn.gives_way else None
+
+    async def load_queued(self, queued: QueuedMessage) -> Message:
+        """The message of a `message_queued`, whole."""
+        stored = await self.store.load_entry(self.session_id, queued.seq)
+        assert isinstance(stored.view, MessageQueued)
+        return Message("user", stored.view.parts, id=queued.message_id)
+
+    async def _quiesce(
+        self, refusal: PerdureError, reason: Literal["stopped", "interrupted"], cause: str
+    ) -> None:
+        """Refuses commands with `refusal` from now on, and ends the running turn.
+
+        A loop that does not let go within `GRACE_S` is left behind: its turn is ended by replay.
+        """
+        self._refusal = refusal
+
+        async def step() -> Turn | None:
+            if self._turn is not None:
+                self._turn.ask_to_end(reason, cause)
+            return self._turn
+
+        turn = await self._mailbox.do(step)
+        running: set[asyncio.Future[Any]] = {*self._dying}
+        if turn is not None:
+            running.add(turn.ended)
+        if running:
+            await asyncio.wait(running, timeout=GRACE_S)
+
+    async def close(self) -> None:
+        """Ends the running turn as interrupted and takes no more commands."""
+        await self._quiesce(ServerClosingError(), "interrupted", "the server was shut down")
+
+    async def delete(self) -> None:
+        """Stops the running turn, then deletes the session; it is not woken for that."""
+        refusal = SessionDeletedError(self.session_id)
+        await self._quiesce(refusal, "stopped", "the session was deleted")
+
+        async def step() -> None:
+            try:
+                await self.store.delete_session(self.session_id)
+            except PerdureError:
+                self._refusal = None
+                raise
+            self.fail(refusal)
+
+        await self._mailbox.do(step)
+
+
+class _TurnJournal:
+    """What a run sees of its actor."""
+
+    def __init__(self, actor: Actor, turn_id: str) -> None:
+        self._actor = actor
+        self._turn_id = turn_id
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._actor.state.leaf_id
+
+    async def append(self, drafts: Sequence[Draft]) -> Receipt:
+        return await self._actor.append_for(self._turn_id, drafts)
+
+
+async def replay(store: JournalStore, session_id: str, state: State) -> State:
+    """The state at the end of the journal, from a state inside it; O(what lies between).
+
+    Raises:
+        StateUnreplayableError, JournalCorruptError, StoreUnavailableError.
+
+    """
+    while True:
+        page = await store.page_entries(session_id, after=state.last_seq, limit=REPLAY_PAGE)
+        state = fold(state, page.entries)
+        if not page.has_more:
+            return state
+
+
+def _started(turn_id: str, message: Message, *, resends: str | None = None) -> TurnStarted:
+    return TurnStarted(id=turn_id, turn_id=turn_id, message_id=message.id, resends=resends)
+
+
+def _chain(drafts: Sequence[Draft], leaf_id: str | None) -> list[Entry]:
+    """Seals the drafts; the tree entries among them as a chain from the leaf."""
+    batch: list[Entry] = []
+    for draft in drafts:
+        entry = seal(draft, leaf_id)
+        if entry.in_tree:
+            leaf_id = entry.id
+        batch.append(entry)
+    return batch

@@ -6,6 +6,7 @@ what this process knows: whether the open turn is alive here, and whether the st
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
@@ -18,7 +19,7 @@ from perdure.store import Session
 
 Status = Literal["idle", "running", "waiting", "interrupted", "failed", "unrecoverable", "deleted"]
 
-CUT_OFF = "the server ended in the middle of the turn; send it again, or go on with a new message"
+CUT_OFF = "the server ended in the middle of the turn"
 
 
 class TurnLook(Struct, frozen=True):
@@ -73,16 +74,17 @@ def look_of(
     session: Session,
     state: State,
     *,
-    live_turn_id: str | None = None,
+    live: Collection[str] = (),
     failure: str | None = None,
     deleted: bool = False,
 ) -> SessionLook:
     """The look at a session in this state.
 
-    An open turn that is not the one alive here is shown as what the next wake will make of it:
-    interrupted. `failure` is why the session is unrecoverable.
+    `live` are the ids of the turns alive in this process; an open turn that is none of them is
+    shown as what the next wake will make of it: interrupted. `failure` is why
+    the session is unrecoverable.
     """
-    turn, last = _turns(state, live_turn_id)
+    turn, last = _turns(state, live)
     status, cause = _status(turn, last)
     if failure is not None:
         status, cause = "unrecoverable", failure
@@ -104,9 +106,9 @@ def look_of(
     )
 
 
-def _turns(state: State, live_turn_id: str | None) -> tuple[TurnLook | None, LastTurnLook | None]:
+def _turns(state: State, live: Collection[str]) -> tuple[TurnLook | None, LastTurnLook | None]:
     turn, last = state.turn, state.last_turn
-    if turn is not None and turn.turn_id == live_turn_id:
+    if turn is not None and turn.turn_id in live:
         shown = TurnLook(turn.turn_id, turn.message_id, turn.started_at)
     elif turn is not None:
         return None, LastTurnLook(turn.turn_id, turn.message_id, "interrupted", CUT_OFF)

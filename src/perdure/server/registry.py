@@ -7,20 +7,39 @@ raises `PerdureError`s only; each says what became of the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from perdure import clock
-from perdure.codec import Entry, StoredEntry
+from perdure.codec import Entry, StoredEntry, seal
 from perdure.entry import Part
-from perdure.errors import JournalCorruptError, SessionExistsError, UnrecoverableError
+from perdure.errors import (
+    PerdureError,
+    ServerClosingError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StoreError,
+    UnrecoverableError,
+)
 from perdure.fact import LoopChosen, Policy
-from perdure.server.actor import Actor, Compacted, Sent, Stopped
+from perdure.run import complete
+from perdure.server import command
+from perdure.server.actor import Actor, replay
+from perdure.server.command import Compacted, Sent, Stopped
 from perdure.server.journal import JournalStore
 from perdure.server.look import SessionLook, look_of
 from perdure.server.partial import Partial
+from perdure.server.path import load_whole_path
 from perdure.server.port import FeedPort, Loops
-from perdure.server.transcript import TranscriptPage
-from perdure.store import Page
+from perdure.server.state import State, decode_state, encode_state, fold, place
+from perdure.server.transcript import TranscriptPage, load_transcript
+from perdure.store import Look, Page, check_session_id
+
+_T = TypeVar("_T")
 
 
 class Registry:
@@ -28,21 +47,97 @@ class Registry:
 
     def __init__(
         self, store: JournalStore, loops: Loops, feed: FeedPort, *, node_id: str | None = None
-    ) -> None: ...
+    ) -> None:
+        self._store = store
+        self._loops = loops
+        self._feed = feed
+        self._node_id = node_id if node_id is not None else clock.new_id()
+        self._actors: dict[str, Actor] = {}
+        self._closing = False
 
     async def create(
         self, session_id: str | None = None, loop: str | None = None
     ) -> tuple[SessionLook, bool]:
-        """Creates the session; (its look, True), or (its look, False) if it is there already."""
-        ...
+        """Creates the session; (its look, True), or (its look, False) if it is there already.
+
+        Raises:
+            InvalidSessionIdError, ConfigurationError, MissingExtraError: nothing stored.
+            AppendUncertainError: it may be there; the same call again finds out.
+            StoreError: nothing stored.
+
+        """
+        self._check_open()
+        session_id = clock.new_id() if session_id is None else session_id
+        if loop is not None:
+            self._loops.factory(loop)
+        try:
+            return await self._create(session_id, [], parent_id=None, loop=loop), True
+        except SessionExistsError:
+            return await self.look(session_id), False
+
+    async def _create(
+        self, session_id: str, path: Sequence[Entry], *, parent_id: str | None, loop: str | None
+    ) -> SessionLook:
+        chosen = [seal(LoopChosen(name=loop))] if loop is not None else []
+        entries = (*chosen, *path)
+        state = fold(State(), place(State(), entries))
+        session = await complete(
+            self._store.create_session(
+                session_id, parent_id=parent_id, entries=entries, summary=encode_state(state)
+            )
+        )
+        look = look_of(session, state)
+        self._feed.status(look)
+        return look
 
     async def list(
         self, *, limit: int = 50, after: str | None = None
     ) -> tuple[Sequence[SessionLook], str | None]:
-        """Sessions by newest append first, and the `after` of the next page."""
-        ...
+        """Sessions by newest append first, and the `after` of the next page (None on the last).
 
-    async def look(self, session_id: str) -> SessionLook: ...
+        Raises:
+            CursorVoidError: `after` is not from a listing.
+            StoreUnavailableError: the store cannot be read.
+
+        """
+        page = await self._store.list_sessions(limit=limit, after=after)
+        shown = []
+        for look in page.sessions:
+            try:
+                shown.append(await self._show(look))
+            except SessionNotFoundError:
+                continue  # it was deleted since the page was read
+        return shown, page.next
+
+    async def look(self, session_id: str) -> SessionLook:
+        """The session as it stands; O(1), where nobody but a server wrote to it.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+
+        """
+        with self._noticing(session_id):
+            look = await self._store.look(session_id)
+        return await self._show(look)
+
+    async def _show(self, look: Look) -> SessionLook:
+        actor = self._actors.get(look.session.id)
+        failure = actor.failure if actor is not None else None
+        state = decode_state(look.summary) or State()
+        if state.last_seq != look.last_seq:
+            try:
+                state = await self._catch_up(look, state)
+            except (UnrecoverableError, StoreError) as error:
+                failure = failure or str(error)
+                state = replace(state, last_seq=look.last_seq)
+        live = actor.live if actor is not None else ()
+        return look_of(look.session, state, live=live, failure=failure)
+
+    async def _catch_up(self, look: Look, state: State) -> State:
+        """Folds what others than a server appended since the summary was stored; writes nothing."""
+        if state.last_seq > look.last_seq:
+            state = State()
+        return await replay(self._store, look.session.id, state)
 
     async def entries(
         self,
@@ -51,9 +146,29 @@ class Registry:
         before: int | None = None,
         after: int | None = None,
         limit: int = 50,
-    ) -> Page: ...
+    ) -> Page:
+        """A page of the journal, ascending; see `JournalStore.page_entries`.
 
-    async def entry(self, session_id: str, seq: int) -> StoredEntry: ...
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+            JournalCorruptError: the session is unrecoverable from now on.
+
+        """
+        with self._noticing(session_id):
+            return await self._store.page_entries(
+                session_id, before=before, after=after, limit=limit
+            )
+
+    async def entry(self, session_id: str, seq: int) -> StoredEntry:
+        """One entry whole.
+
+        Raises:
+            EntryNotFoundError, InvalidSessionIdError, SessionNotFoundError.
+            JournalCorruptError: the session is unrecoverable from now on.
+
+        """
+        with self._noticing(session_id):
+            return await self._store.load_entry(session_id, seq)
 
     async def transcript(
         self,
@@ -62,11 +177,25 @@ class Registry:
         before: str | None = None,
         limit: int = 50,
         leaf: str | None = None,
-    ) -> TranscriptPage: ...
+    ) -> TranscriptPage:
+        """A page of the path to the leaf, or to `leaf`; of what is older than `before` on it.
+
+        Raises:
+            EntryNotFoundError: there is no such tree entry.
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+            JournalCorruptError: the session is unrecoverable from now on.
+
+        """
+        with self._noticing(session_id):
+            leaf_id = (await self.look(session_id)).leaf_id if leaf is None else leaf
+            return await load_transcript(
+                self._store, session_id, leaf_id, before=before, limit=limit
+            )
 
     def partials(self, session_id: str) -> Sequence[Partial]:
         """The text so far of each part in the making; synchronous, so that no delta slips by."""
-        ...
+        actor = self._actors.get(session_id)
+        return actor.partials() if actor is not None else ()
 
     async def send(
         self,
@@ -75,26 +204,134 @@ class Registry:
         *,
         idempotency_key: str | None = None,
         if_running: Policy = "queue",
-    ) -> Sent: ...
+    ) -> Sent:
+        """Accepts a message, durably: starts its turn, or queues it. See `command.send`."""
+        return await self._command(
+            session_id,
+            lambda actor: command.send(
+                actor, parts, idempotency_key=idempotency_key, if_running=if_running
+            ),
+        )
 
     async def stop(
         self, session_id: str, turn_id: str | None = None, *, discard_queued: bool = False
-    ) -> Stopped: ...
+    ) -> Stopped:
+        """Ends that turn, or the running one; returns when its end is stored. Idempotent."""
+        return await self._command(
+            session_id, lambda actor: command.stop(actor, turn_id, discard_queued=discard_queued)
+        )
 
-    async def resend(self, session_id: str) -> Sent: ...
+    async def resend(self, session_id: str) -> Sent:
+        """Sends the last turn's input again, if the turn did not complete."""
+        return await self._command(session_id, command.resend)
 
-    async def go_on(self, session_id: str) -> Sent: ...
+    async def go_on(self, session_id: str) -> Sent:
+        """Runs a held queue from its first message."""
+        return await self._command(session_id, command.go_on)
 
-    async def discard_queued(self, session_id: str, message_id: str) -> None: ...
+    async def discard_queued(self, session_id: str, message_id: str) -> None:
+        """Discards one message that waits."""
+        await self._command(session_id, lambda actor: command.discard(actor, message_id))
 
-    async def branch(self, session_id: str, entry_id: str | None) -> SessionLook: ...
+    async def branch(self, session_id: str, entry_id: str | None) -> SessionLook:
+        """Moves the leaf to a tree entry, or before the first one (None)."""
+        return await self._command(session_id, lambda actor: command.branch(actor, entry_id))
+
+    async def compact(self, session_id: str, *, keep_turns: int = 4) -> Compacted:
+        """Appends a summary of all but the last `keep_turns` turns."""
+        return await self._command(session_id, lambda actor: command.compact(actor, keep_turns))
 
     async def fork(
         self, session_id: str, new_id: str | None = None, *, entry_id: str | None = None
-    ) -> SessionLook: ...
+    ) -> SessionLook:
+        """A child with the path to the leaf, or to `entry_id`: same bytes, same ids, same loop.
 
-    async def compact(self, session_id: str, *, keep_turns: int = 4) -> Compacted: ...
+        One atomic step, which the parent need not be awake for; it may be in the middle of a turn.
+        O(the path).
 
-    async def delete(self, session_id: str) -> None: ...
+        Raises:
+            SessionExistsError: `new_id` is taken; nothing stored.
+            EntryNotFoundError, InvalidSessionIdError, SessionNotFoundError: nothing stored.
+            StoreError: as `create`.
 
-    async def close(self) -> None: ...
+        """
+        self._check_open()
+        new_id = clock.new_id() if new_id is None else check_session_id(new_id)
+        with self._noticing(session_id):
+            parent = await self.look(session_id)
+            leaf_id = parent.leaf_id if entry_id is None else entry_id
+            path = await load_whole_path(self._store, session_id, leaf_id)
+        return await self._create(new_id, path, parent_id=session_id, loop=parent.loop)
+
+    async def delete(self, session_id: str) -> None:
+        """Stops the running turn, deletes the session, and tells its viewers.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError.
+            StoreError: the session may still be there.
+
+        """
+        self._check_open()
+        try:
+            look = await self.look(session_id)
+        except UnrecoverableError:
+            look = None  # it can be deleted, and not shown
+        await complete(self._delete(self._actor(session_id)))
+        if look is not None:
+            gone = replace(look, status="deleted", turn=None, queued=(), held=False, cause=None)
+            self._feed.status(gone)
+
+    async def _delete(self, actor: Actor) -> None:
+        await actor.delete()
+        if self._actors.get(actor.session_id) is actor:
+            del self._actors[actor.session_id]
+
+    async def close(self) -> None:
+        """Takes no more commands and ends the running turns as interrupted; idempotent.
+
+        Bounded: what a loop does not let go of in time is ended by the next replay.
+        """
+        self._closing = True
+        await asyncio.gather(*(actor.close() for actor in self._actors.values()))
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ServerClosingError
+
+    def _actor(self, session_id: str) -> Actor:
+        actor = self._actors.get(session_id)
+        if actor is None:
+            actor = Actor(session_id, self._store, self._loops, self._feed, self._node_id)
+            self._actors[session_id] = actor
+        return actor
+
+    async def _command(self, session_id: str, run: Callable[[Actor], Awaitable[_T]]) -> _T:
+        check_session_id(session_id)
+        self._check_open()
+        actor = self._actor(session_id)
+        try:
+            return await run(actor)
+        except SessionNotFoundError:
+            if self._actors.get(session_id) is actor:
+                del self._actors[session_id]
+            raise
+        except (StoreError, UnrecoverableError):
+            await self._tell_failure(session_id, actor)
+            raise
+
+    async def _tell_failure(self, session_id: str, actor: Actor) -> None:
+        if actor.failure is None:
+            return
+        try:
+            self._feed.status(await self.look(session_id))
+        except PerdureError:
+            return  # it cannot be looked at either; whoever looks is told so
+
+    @contextmanager
+    def _noticing(self, session_id: str) -> Iterator[None]:
+        """Damage that a reader meets makes the session unrecoverable until a replay succeeds."""
+        try:
+            yield
+        except UnrecoverableError as error:
+            self._actor(session_id).fail(error)
+            raise

@@ -7,6 +7,7 @@ is also the session's *summary*: the bytes that are stored beside the entries it
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -108,14 +109,14 @@ def decode_state(summary: bytes | None) -> State | None:
     return state if state.schema == SCHEMA else None
 
 
-def fold(state: State, entries: tuple[StoredEntry, ...] | list[StoredEntry]) -> State:
+def fold(state: State, entries: Iterable[StoredEntry]) -> State:
     """Applies entries in order."""
     for stored in entries:
         state = apply(state, stored)
     return state
 
 
-def place(state: State, entries: tuple[Entry, ...]) -> list[StoredEntry]:
+def place(state: State, entries: Sequence[Entry]) -> list[StoredEntry]:
     """The entries as they will be stored after this state."""
     return [StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1)]
 

@@ -1,0 +1,48 @@
+"""Ids that follow from what they name, so that the store's own idempotency holds across crashes.
+
+The id of a message with an idempotency key follows from the session's incarnation and the key; the
+ids of the facts that accept it and start its first turn follow from the message's id. Appending any
+of them twice is then something that every store refuses or recognises, on every node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from perdure.codec import encode
+from perdure.entry import Part
+
+
+def message_id_of(incarnation: str, idempotency_key: str) -> str:
+    """The id of the message that was, or will be, sent with this key."""
+    return _derive(incarnation, "message", idempotency_key)
+
+
+def queued_id_of(incarnation: str, message_id: str) -> str:
+    """The id of the `message_queued` of this message."""
+    return _derive(incarnation, "message_queued", message_id)
+
+
+def turn_id_of(incarnation: str, message_id: str) -> str:
+    """The id of the first turn of this message, and of the fact that starts it."""
+    return _derive(incarnation, "turn", message_id)
+
+
+def ended_id_of(incarnation: str, turn_id: str) -> str:
+    """The id of the one `turn_ended` of this turn."""
+    return _derive(incarnation, "turn_ended", turn_id)
+
+
+def same_body(one: Sequence[Part], other: Sequence[Part]) -> bool:
+    """Whether two messages say the same, as entries are spelled."""
+    return encode(list(one)) == encode(list(other))
+
+
+def _derive(*names: str) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        raw = name.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "big"))
+        digest.update(raw)
+    return digest.hexdigest()[:32]

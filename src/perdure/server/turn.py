@@ -1,0 +1,63 @@
+"""A turn that is alive in this process: its task, what it was asked, and its one end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Literal
+
+from perdure.entry import Message
+from perdure.errors import PerdureError
+from perdure.fact import TurnReason
+from perdure.run import RunContext
+
+
+class Turn:
+    """One running turn. `ended` resolves to the reason that was stored, or to the store's error.
+
+    `gives_way` is set when a message asked to run in this turn's place.
+    """
+
+    def __init__(self, context: RunContext, run: Coroutine[Any, Any, Sequence[Message]]) -> None:
+        self.turn_id = context.turn_id
+        self.gives_way = False
+        self.ended: asyncio.Future[TurnReason] = asyncio.get_running_loop().create_future()
+        self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self.task = asyncio.create_task(run)
+        self._context = context
+        self._asked: tuple[TurnReason, str | None] | None = None
+
+    @property
+    def is_asked_to_end(self) -> bool:
+        """Whether somebody asked it to end before it is through."""
+        return self._asked is not None
+
+    def ask_to_end(self, reason: Literal["stopped", "interrupted"], cause: str | None) -> None:
+        """Cancels the run; the first reason counts, and every asking cancels again."""
+        if self._asked is None:
+            self._asked = (reason, cause)
+            self._context.ending = reason
+        self.task.cancel()
+
+    def outcome(self) -> tuple[TurnReason, str | None]:
+        """How the finished run ended, and why."""
+        if self.task.cancelled():
+            return self._asked or ("interrupted", "the run was cancelled")
+        error = self.task.exception()
+        if error is None:
+            return "completed", None
+        return self._asked or ("failed", describe(error))
+
+    def lose(self, error: PerdureError) -> None:
+        """The store failed: the run is cancelled, and who waits for the turn's end is told why."""
+        self.task.cancel()
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+
+def describe(error: BaseException) -> str:
+    """An error as a cause that a person reads: its text, without a stack trace."""
+    text = str(error)
+    if isinstance(error, PerdureError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
