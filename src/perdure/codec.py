@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
+from json import JSONDecoder
 from typing import Any
 
 import msgspec
@@ -22,10 +24,13 @@ from perdure.entry import (
     Compaction,
     Custom,
     Ephemeral,
+    File,
     Message,
     Opaque,
     OpaquePart,
     Part,
+    Text,
+    ToolResult,
     TreeEntry,
     _Entry,
     custom_kinds,
@@ -38,6 +43,9 @@ RESERVED = ("seq", "session_id", "batch", "sum")
 """Names that stores and streams add to an entry; one that brings its own is refused."""
 
 MAX_ID_BYTES = 512
+
+MAX_DEPTH = 200
+"""How deeply an entry's JSON may be nested; far below what any reader's stack can take."""
 
 View = Message | Compaction | Custom | Fact | Opaque
 Draft = TreeEntry | Fact | object
@@ -53,6 +61,11 @@ class _Header(Struct):
     session_id: msgspec.Raw | UnsetType = UNSET
     batch: msgspec.Raw | UnsetType = UNSET
     sum: msgspec.Raw | UnsetType = UNSET
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether it has fields that stores and streams add."""
+        return not (self.seq is self.sum is self.batch is self.session_id is UNSET)
 
 
 class _LooseMessage(Struct):
@@ -79,6 +92,9 @@ _decode_part = msgspec.json.Decoder(Part).decode
 _decode_loose = msgspec.json.Decoder(_LooseMessage).decode
 _decode_tag = msgspec.json.Decoder(_Tag).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_int = msgspec.json.Decoder(int).decode
+_decode_str = msgspec.json.Decoder(str).decode
+_decode_pair = msgspec.json.Decoder(tuple[int, int]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -173,8 +189,10 @@ def _decode(entry: Entry) -> View:
     except _BROKEN:
         loose = _decode_message_with_opaque_parts(entry.raw) if entry.type == "message" else None
         view = loose or _opaque(entry)
-    if isinstance(view, Fact) is entry.in_tree and not isinstance(view, Opaque):
+    if isinstance(view, Opaque) or isinstance(view, Fact) is entry.in_tree:
         return _opaque(entry)
+    if view.id != entry.id or view.created_at != entry.created_at:  # a header that was mended
+        view = msgspec.structs.replace(view, id=entry.id, created_at=entry.created_at)
     if isinstance(view, Custom) and (cls := custom_types.get(view.kind)) is not None:
         try:
             return msgspec.structs.replace(view, data=msgspec.convert(view.data, cls))
@@ -197,7 +215,8 @@ def _decode_message_with_opaque_parts(raw: bytes) -> Message | None:
         message = _decode_view(msgspec.json.encode(fields))
     except _BROKEN:
         return None
-    assert isinstance(message, Message)
+    if not isinstance(message, Message):
+        return None
     return msgspec.structs.replace(message, parts=tuple(parts))
 
 
@@ -205,7 +224,29 @@ def _decode_any_part(raw: bytes) -> Part:
     try:
         return _decode_part(raw)
     except _BROKEN:
-        return OpaquePart(_decode_tag(raw).type, raw)
+        part_type = _decode_tag(raw).type
+        result = _decode_result_with_unknown_parts(raw) if part_type == "tool_result" else None
+        return result or OpaquePart(part_type, raw)
+
+
+def _decode_result_with_unknown_parts(raw: bytes) -> ToolResult | None:
+    """A result answers its call whatever it is made of: a part that is not known is named."""
+    try:
+        parts = [_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts]
+        fields = _decode_object(raw)
+        fields["parts"] = msgspec.Raw(b"[]")
+        result = _decode_part(msgspec.json.encode(fields))
+    except _BROKEN:
+        return None
+    if not isinstance(result, ToolResult):
+        return None
+    known = (part if isinstance(part, Text | File) else _name_of(part) for part in parts)
+    return msgspec.structs.replace(result, parts=tuple(known))
+
+
+def _name_of(part: Part) -> Text:
+    kind = part.type if isinstance(part, OpaquePart) else type(part).__name__
+    return Text(f"[a part of the type {kind}, which this version cannot show]")
 
 
 def decode_parts(raw: bytes) -> tuple[Part, ...]:
@@ -227,11 +268,28 @@ def encode(value: object) -> bytes:
         AppendRejectedError: it is not JSON, or is nested too deeply. Nothing is stored.
     """
     try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return encode(_clean(msgspec.to_builtins(value, enc_hook=_to_builtins)))
+        try:
+            raw = _encoder.encode(value)
+        except UnicodeEncodeError:
+            raw = _encoder.encode(_clean(msgspec.to_builtins(value, enc_hook=_to_builtins)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise AppendRejectedError(f"this cannot be written as JSON: {error}") from error
+    if _is_too_deep(raw):
+        raise AppendRejectedError(f"this is nested more than {MAX_DEPTH} levels deep")
+    return raw
+
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def _is_too_deep(raw: bytes) -> bool:
+    """Whether sound JSON is nested deeper than MAX_DEPTH; O(its length)."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKET)
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH
 
 
 def _to_builtins(value: object) -> object:
@@ -293,6 +351,8 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
         checked: View | None = _decode_strictly(view, raw)
     except _BROKEN as error:
         raise AppendRejectedError(f"not a valid {view.type} entry: {error}") from error
+    if header.is_framed or b"\n" in raw:
+        raise AppendRejectedError(f"a part of this {view.type} entry is not one line of JSON")
     _check_id(header.id)
     if isinstance(checked, Custom):
         checked = None  # its view holds an instance of the registered class: decode when asked
@@ -304,8 +364,8 @@ def _decode_strictly(view: _Entry, raw: bytes) -> View:
     if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
         known = tuple(part for part in view.parts if not isinstance(part, OpaquePart))
         _decode_view(encode(msgspec.structs.replace(view, parts=known)))
-        message = _decode_message_with_opaque_parts(raw)
-        assert message is not None
+        if (message := _decode_message_with_opaque_parts(raw)) is None:
+            raise msgspec.DecodeError("an opaque part is not a JSON object with a type")
         return message
     return _decode_view(raw)
 
@@ -322,25 +382,39 @@ def read_entry(raw: bytes) -> Entry:
         ValueError: these bytes are no entry: not JSON, not UTF-8, no object, or a header field is
             missing or of the wrong type.
     """
+    return _read(raw)[0]
+
+
+def _read(raw: bytes) -> tuple[Entry, bool]:
+    """The entry, and whether its bytes have reserved fields."""
+    raw.decode()  # decoding a header does not look into the fields that it skips
     try:
         header = _decode_header(raw)
     except _BROKEN:
         return _read_foreign(raw)
-    return Entry(header.id, header.type, header.created_at, header.parent_id, raw)
+    entry = Entry(header.id, header.type, header.created_at, header.parent_id, raw)
+    return entry, header.is_framed
 
 
 def import_entry(raw: bytes) -> Entry:
-    """The entry of bytes that come from elsewhere, checked whole; its bytes stay as they are.
+    """The entry of bytes that come from elsewhere, checked whole.
+
+    Its bytes stay as they are, white space around the object apart.
 
     Raises:
-        AppendRejectedError: these bytes are no entry, or use a reserved name. Nothing is stored.
+        AppendRejectedError: these bytes are no entry, are more than one line, are nested too
+            deeply, or use a reserved name. Nothing is stored.
     """
+    raw = raw.strip(_SPACE)
     try:
-        raw.decode()
         entry = read_entry(raw)
-        fields = json.loads(raw, object_pairs_hook=_unique)
+        fields = json.loads(raw.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise AppendRejectedError(f"these bytes are no entry: {error}") from error
+    if b"\n" in raw:
+        raise AppendRejectedError("an entry is one line of JSON; this one has line breaks")
+    if _is_too_deep(raw):
+        raise AppendRejectedError(f"this entry is nested more than {MAX_DEPTH} levels deep")
     if taken := [name for name in RESERVED if name in fields]:
         raise AppendRejectedError(f"an entry cannot bring the reserved field {taken[0]!r}")
     _check_id(entry.id)
@@ -354,12 +428,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _read_foreign(raw: bytes) -> Entry:
+def _read_foreign(raw: bytes) -> tuple[Entry, bool]:
     """A line that msgspec cannot decode (NaN, 1e400, an escaped lone surrogate) may be sound."""
     try:
         fields = json.loads(raw.decode())
     except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(fields, dict):
         raise ValueError("not an object")
     try:
@@ -374,14 +448,11 @@ def _read_foreign(raw: bytes) -> Entry:
         raise ValueError("id and type are strings")
     if not isinstance(parent_id, str | None):
         raise ValueError("parent_id is a string or null")
-    place = clean_text(parent_id) if isinstance(parent_id, str) else None
-    return Entry(
-        clean_text(entry_id),
-        clean_text(entry_type),
-        stamp,
-        place if "parent_id" in fields else UNSET,
-        raw,
-    )
+    place: str | UnsetType | None = None if parent_id is None else clean_text(parent_id)
+    if "parent_id" not in fields:
+        place = UNSET
+    entry = Entry(clean_text(entry_id), clean_text(entry_type), stamp, place, raw)
+    return entry, any(name in fields for name in RESERVED)
 
 
 def next_sum(previous: bytes, raw: bytes) -> bytes:
@@ -399,6 +470,7 @@ def splice(prefix: bytes, raw: bytes) -> bytes:
     return b"{" + prefix + raw[1:]
 
 
+_SPACE = b" \t\r\n"
 _SUFFIX = re.compile(
     rb',"seq":([1-9][0-9]*),"sum":"([0-9a-f]{32})"(?:,"batch":\[([1-9][0-9]*),([1-9][0-9]*)\])?\}\Z'
 )
@@ -424,51 +496,64 @@ def read_line(line: bytes) -> Line:
     """The entry of a line without its newline, and what the file had added to it.
 
     A line that this program wrote gives back the entry's bytes exactly. In a foreign line the
-    added fields may stand anywhere; white space around its top-level fields is not kept then.
+    reserved fields may stand anywhere and are cut out; the other fields keep their bytes, white
+    space between them apart.
 
     Raises:
         ValueError: the line is no entry.
     """
     found = _SUFFIX.search(line[-160:])
-    if found is not None:
-        start = len(line) - (len(found[0]))
-        raw = line[:start] + b"}"
-        batch = (int(found[3]), int(found[4])) if found[3] else None
-        return Line(read_entry(raw), int(found[1]), bytes.fromhex(found[2].decode()), batch)
-    stripped = line.strip(b" \t\r")
-    stripped.decode()
-    try:
-        header = _decode_header(stripped)
-    except _BROKEN:
-        return _read_foreign_line(stripped)
-    if header.seq is UNSET and header.sum is UNSET and header.batch is UNSET:
-        return Line(read_entry(stripped), None, None, None)
-    fields = _decode_object(stripped)
-    added = {name: fields.pop(name) for name in ("seq", "sum", "batch") if name in fields}
-    try:
-        return Line(
-            read_entry(msgspec.json.encode(fields)),
-            msgspec.json.decode(added["seq"], type=int) if "seq" in added else None,
-            bytes.fromhex(msgspec.json.decode(added["sum"], type=str)) if "sum" in added else None,
-            msgspec.json.decode(added["batch"], type=tuple[int, int]) if "batch" in added else None,
-        )
-    except msgspec.DecodeError as error:
-        raise ValueError(str(error)) from error
+    if found is not None and line.startswith(b"{"):
+        entry, framed = _read(line[: len(line) - len(found[0])] + b"}")
+        if not framed:
+            batch = (int(found[3]), int(found[4])) if found[3] else None
+            return Line(entry, int(found[1]), bytes.fromhex(found[2].decode()), batch)
+    line = line.strip(_SPACE)
+    entry, framed = _read(line)
+    return _read_framed(line) if framed else Line(entry, None, None, None)
 
 
-def _read_foreign_line(line: bytes) -> Line:
-    """A line with JSON that msgspec cannot decode: sound, and opaque."""
-    entry = _read_foreign(line)
-    fields = json.loads(line)
-    seq, running_sum, batch = (fields.pop(name, None) for name in ("seq", "sum", "batch"))
-    if seq is running_sum is batch is None:
-        return Line(entry, None, None, None)
+def _read_framed(line: bytes) -> Line:
+    kept: list[str] = []
+    added: dict[str, str] = {}
+    try:
+        for name, spelled, value in _fields(line.decode()):
+            if name in RESERVED:
+                added[name] = value
+            else:
+                kept.append(spelled)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     return Line(
-        _read_foreign(json.dumps(fields).encode()),
-        msgspec.convert(seq, int | None),
-        bytes.fromhex(running_sum) if isinstance(running_sum, str) else None,
-        msgspec.convert(batch, tuple[int, int] | None),
+        read_entry(("{" + ",".join(kept) + "}").encode()),
+        _decode_int(added["seq"]) if "seq" in added else None,
+        bytes.fromhex(_decode_str(added["sum"])) if "sum" in added else None,
+        _decode_pair(added["batch"]) if "batch" in added else None,
     )
+
+
+_scan = JSONDecoder(parse_int=str, parse_float=str).raw_decode
+_gap = re.compile(r"[ \t\r\n]*").match
+
+
+def _fields(line: str) -> Iterator[tuple[str, str, str]]:
+    """Each field of a sound JSON object: its name, how it is spelled, how its value is."""
+    at = _skip(line, 1)
+    while line[at] != "}":
+        start = at
+        name, at = _scan(line, at)
+        value_at = _skip(line, _skip(line, at) + 1)
+        _, at = _scan(line, value_at)
+        yield name, line[start:at], line[value_at:at]
+        at = _skip(line, at)
+        if line[at] == ",":
+            at = _skip(line, at + 1)
+
+
+def _skip(line: str, at: int) -> int:
+    gap = _gap(line, at)
+    assert gap is not None
+    return gap.end()
 
 
 def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:

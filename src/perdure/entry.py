@@ -79,6 +79,10 @@ class OpaquePart:
 
 
 ResultPart = Text | File
+if TYPE_CHECKING:
+    ResultParts = Sequence[ResultPart]
+else:  # any sequence can be given; what is read is immutable
+    ResultParts = tuple[ResultPart, ...]
 
 
 class ToolResult(_Part, tag="tool_result", frozen=True, omit_defaults=True):
@@ -89,7 +93,7 @@ class ToolResult(_Part, tag="tool_result", frozen=True, omit_defaults=True):
     """
 
     call_id: str
-    parts: Sequence[ResultPart] = ()
+    parts: ResultParts = ()
     name: str | None = None
     is_error: bool = False
     interrupted: bool = False
@@ -105,8 +109,10 @@ class ToolResult(_Part, tag="tool_result", frozen=True, omit_defaults=True):
 KnownPart = Text | Reasoning | ToolCall | ToolResult | File
 if TYPE_CHECKING:
     Part = KnownPart | OpaquePart
-else:  # the codec adds opaque parts itself: msgspec cannot type "anything else"
+    Parts = Sequence[Part]
+else:  # what is read is immutable; and the codec adds opaque parts: msgspec has no "anything else"
     Part = KnownPart
+    Parts = tuple[Part, ...]
 
 
 class _Entry(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True):
@@ -138,7 +144,7 @@ class Message(TreeEntry, tag="message", frozen=True, omit_defaults=True):
     """
 
     role: Role
-    parts: Sequence[Part]
+    parts: Parts
     meta: bool = False
     end: Ending | None = None
     provider: Json = None
@@ -210,8 +216,8 @@ def custom(kind: str) -> Callable[[type[_T]], type[_T]]:
 
     def register(cls: type[_T]) -> type[_T]:
         old = custom_types.get(kind)
-        if old is not None:
-            custom_kinds.pop(old, None)
+        if old is not None and custom_kinds.get(old) == kind:
+            del custom_kinds[old]
         custom_types[kind] = cls
         custom_kinds[cls] = kind
         return cls

@@ -6,10 +6,9 @@ and may not change or drop one (docs/format.md is the normative table).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from perdure.entry import Json, Part, ResultPart, _Entry
+from perdure.entry import Json, Parts, ResultParts, _Entry
 
 Source = Literal["user", "routine", "workflow", "hook"]
 Policy = Literal["queue", "steer", "interrupt", "reject"]
@@ -58,7 +57,7 @@ class MessageQueued(Fact, tag="message_queued", frozen=True, omit_defaults=True)
     """A message was accepted while a turn ran; its message entry follows when its turn starts."""
 
     message_id: str
-    parts: Sequence[Part]
+    parts: Parts
     policy: Policy = "queue"
 
 
@@ -124,7 +123,7 @@ class LateResult(Fact, tag="late_result", frozen=True, omit_defaults=True):
     """A result that came after its call had been interrupted; it changes nothing."""
 
     call_id: str
-    parts: Sequence[ResultPart]
+    parts: ResultParts
 
 
 class SessionStarted(Fact, tag="session_started", frozen=True, omit_defaults=True):
