@@ -54,8 +54,8 @@ function Message({ block, isActive, isLast, outputs }: MessageProps) {
   if (role === "system") {
     return <Aside entry={entry} label="System message" text={(entry.parts ?? []).map((part) => part.text ?? "").join("\n")} />;
   }
-  // Calls without a word around them are all that there is to read.
-  const isAnswer = isLast && !(entry.parts ?? []).some((part) => part.type === "text");
+  // A call without a word around it is all that there is to read.
+  const isAnswer = isLast && calls.length === 1 && !(entry.parts ?? []).some((part) => part.type === "text");
   let call = 0;
   return (
     <article

@@ -61,7 +61,8 @@ export function ToolCall({ call, isActive, output, isAnswer }: ToolCallProps) {
           <h3>Output</h3>
           <div data-testid="tool-output">
             {result !== null && <ToolResult part={result} />}
-            {result === null && <LiveOutput text={output ?? ""} />}
+            {result === null && isActive && <LiveOutput text={output ?? ""} />}
+            {result === null && !isActive && <p class="hint">There is no result.</p>}
           </div>
         </>
       )}

@@ -27,6 +27,11 @@ export function Transcript({ state }: { state: SessionState }) {
     if (view.scrollTop < LOAD_PX && hasMore) void loadOlder();
   };
 
+  // Somebody who opens a fold at the end wants to read it, not to be carried to its end.
+  const onClick = (event: MouseEvent): void => {
+    if (event.target instanceof Element && event.target.closest("summary")) isFollowing.current = false;
+  };
+
   const firstId = state.path[0]?.id;
   const shownFirst = useRef(firstId);
   // Measured while the old content still stands: what is put above it must not move it.
@@ -50,14 +55,11 @@ export function Transcript({ state }: { state: SessionState }) {
     if (view === null) return undefined;
     const observer = new ResizeObserver(() => {
       if (isFollowing.current) view.scrollTop = view.scrollHeight;
+      else place();
     });
     observer.observe(view);
-    // Somebody who opens a fold at the end wants to read it, not to be carried to its end.
-    view.addEventListener("toggle", place, { capture: true });
-    return () => {
-      observer.disconnect();
-      view.removeEventListener("toggle", place, { capture: true });
-    };
+    for (const content of view.children) observer.observe(content);
+    return () => observer.disconnect();
   }, []);
 
   const isActive = state.status === "running" || state.status === "waiting";
@@ -72,7 +74,7 @@ export function Transcript({ state }: { state: SessionState }) {
   };
   return (
     <div class="scroller-frame">
-      <div class="scroller" ref={scroller} onScroll={place} tabIndex={0}>
+      <div class="scroller" ref={scroller} onScroll={place} onClick={onClick} tabIndex={0}>
         <div class="transcript" data-testid="transcript" data-leaf-id={state.leafId ?? ""} role="log">
           {state.hasMore && (
             <button type="button" class="quiet older" data-testid="older" onClick={() => void loadOlder()}>

@@ -15,7 +15,11 @@ export function TurnState({ state }: { state: SessionState }) {
   const { status, cause } = state;
   if (status === "idle") {
     const isStopped = state.lastTurn?.reason === "stopped";
-    return isStopped ? <p class="ending" data-testid="turn-state" data-status="stopped">This turn was stopped.</p> : null;
+    return isStopped ? (
+      <p class="hint" data-testid="turn-state" data-status="stopped">
+        This turn was stopped.
+      </p>
+    ) : null;
   }
   if (status === "running") {
     const isSilent = state.live.length === 0;
@@ -31,7 +35,7 @@ export function TurnState({ state }: { state: SessionState }) {
     <div class={`turn-state ${status}`} data-testid="turn-state" data-status={status} role="status">
       <p>
         {CAUSES[status]}
-        {cause !== null && <span class="cause"> {cause}</span>}
+        {cause !== null && <span class="cause">{cause}</span>}
       </p>
       {(status === "interrupted" || status === "failed") && (
         <button
