@@ -420,6 +420,8 @@ class Actor:
     async def close(self) -> None:
         """Ends the running turn as interrupted and takes no more commands."""
         await self._quiesce(ServerClosingError(), "interrupted", "the server was shut down")
+        if self._watchers:
+            await asyncio.wait(set(self._watchers), timeout=GRACE_S)
 
     async def delete(self) -> None:
         """Stops the running turn, then deletes the session; it is not woken for that."""
