@@ -72,6 +72,11 @@ describe("entries", () => {
     expect(state.isStale).toBe(false);
   });
 
+  test("a leaf that is named before its entry came is shown when it comes", () => {
+    const state = fold(opened([a], {}, { leaf_id: "b" }), entry(b), entry(message(3, "c", "b")));
+    expect([ids(state), state.isStale]).toEqual([["a", "b", "c"], false]);
+  });
+
   test("facts move the cursor and not the path", () => {
     const state = fold(opened([a]), entry(fact(2, "claimed")), entry(fact(3, "something_new")));
     expect([ids(state), state.seq]).toEqual([["a"], 3]);

@@ -104,7 +104,9 @@ function place(state: SessionState, entry: Entry): SessionState {
   if (entry.parent_id === undefined) return state;
   const live = state.live.filter((message) => message.messageId !== entry.id);
   const next = live.length === state.live.length ? state : { ...state, live };
-  if (entry.id === next.leafId || next.path.some((other) => other.id === entry.id)) return next;
+  if (next.path.some((other) => other.id === entry.id)) return next;
+  // A hidden leaf is not on the path; it is where the path ends all the same.
+  if (entry.id === next.leafId && entry.meta) return next;
   // A page that was fetched later than this entry was stored knows better.
   if (entry.seq <= (next.path.at(-1)?.seq ?? 0)) return next;
   if (entry.parent_id === next.leafId) {
@@ -178,7 +180,7 @@ function settle(state: SessionState): SessionState {
 
 function takeDelta(state: SessionState, delta: Delta): SessionState {
   const id = delta.message_id;
-  if (id === state.leafId || state.path.some((entry) => entry.id === id)) return state;
+  if (state.path.some((entry) => entry.id === id)) return state;
   const live = placeDelta(state.live, delta);
   return live === state.live ? state : { ...state, live };
 }

@@ -21,6 +21,9 @@ export const isUnauthorised = signal(false);
 /** The last thing that went wrong, or was done, in words. */
 export const notice = signal<{ text: string; isError: boolean } | null>(null);
 
+/** Counts what was sent from here: the transcript then goes to its end. */
+export const sent = signal(0);
+
 let stream: Stream | null = null;
 /** Events that are not folded yet: many deltas make one drawing. */
 let waiting: SseEvent[] = [];
@@ -116,7 +119,7 @@ function connect(mine: number): void {
       flush();
       const shown = session.value;
       const parameters: [string, string][] = [["listing", "1"]];
-      if (shown !== null) parameters.push(["session", shown.sessionId], ["after", shown.cursor]);
+      if (shown !== null && shown.status !== "deleted") parameters.push(["session", shown.sessionId], ["after", shown.cursor]);
       return api.streamUrl(parameters);
     },
     onEvents: (events) => {
@@ -139,7 +142,7 @@ function onRefused(problem: Problem): boolean {
   }
   if (problem.status === 404 && session.value !== null) {
     dispatch({ type: "status", look: { session_id: session.value.sessionId, status: "deleted" } });
-    return false;
+    return true;
   }
   report(problem);
   return true;

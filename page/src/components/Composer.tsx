@@ -1,7 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, sendMessage, stopTurn } from "../api";
 import { type Draft, loadDraft, newKey, saveDraft } from "../draft";
-import { attempt, report } from "../store";
+import { attempt, report, sent } from "../store";
 import type { SessionState } from "../session";
 
 const LONGEST_DELAY_MS = 5_000;
@@ -48,7 +48,10 @@ export function Composer({ state }: { state: SessionState }) {
       try {
         await sendMessage(sessionId, text, key);
         if (isAbandoned) saveDraftIfSent(sessionId, key);
-        else keep({ text: "", key: null });
+        else {
+          keep({ text: "", key: null });
+          sent.value += 1;
+        }
         break;
       } catch (error) {
         if (isAbandoned) break;

@@ -1,3 +1,4 @@
+import { useEffect } from "preact/hooks";
 import { hrefOf, session, sessionId, sessionProblem } from "../store";
 import { shortId, sessionName } from "../format";
 import { Composer } from "./Composer";
@@ -7,6 +8,10 @@ import { Transcript } from "./Transcript";
 
 export function SessionView() {
   const id = sessionId.value;
+  const createdAt = session.value?.createdAt;
+  useEffect(() => {
+    document.title = id === null ? "Perdure" : `${sessionName(id, createdAt)} · Perdure`;
+  }, [id, createdAt]);
   if (id === null) {
     return (
       <main class="blank">

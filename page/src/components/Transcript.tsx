@@ -1,7 +1,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { liveOutputs, liveText, toBlocks } from "../blocks";
 import type { SessionState } from "../session";
-import { loadOlder, session } from "../store";
+import { loadOlder, sent, session } from "../store";
 import { LiveMessageView } from "./LiveMessageView";
 import { MessageView } from "./MessageView";
 import { TurnState } from "./TurnState";
@@ -61,6 +61,13 @@ export function Transcript({ state }: { state: SessionState }) {
     for (const content of view.children) observer.observe(content);
     return () => observer.disconnect();
   }, []);
+
+  const timesSent = sent.value;
+  useLayoutEffect(() => {
+    if (scroller.current === null) return;
+    isFollowing.current = true;
+    scroller.current.scrollTop = scroller.current.scrollHeight;
+  }, [timesSent]);
 
   const isActive = state.status === "running" || state.status === "waiting";
   const lastInput = blocks.findLastIndex(({ entry }) => entry.role === "user");
