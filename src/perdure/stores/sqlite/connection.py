@@ -61,8 +61,10 @@ def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
         pragma(connection, "cache_size = -16384")
         pragma(connection, "temp_store = memory")
         pragma(connection, "wal_checkpoint(passive)")
-    except BaseException:
+    except BaseException as error:
         connection.close(True)
+        if isinstance(error, apsw.Error):
+            raise fault(error, path) from error
         raise
     return connection
 
@@ -81,7 +83,7 @@ def pragma(connection: apsw.Connection, text: str) -> object:
 def fault(error: apsw.Error, path: Path, session_id: str = "") -> PerdureError:
     """What a driver's exception, raised before a commit, means to the caller."""
     match error:
-        case apsw.CorruptError():
+        case apsw.CorruptError() | apsw.ConstraintError():
             return JournalCorruptError(session_id, None, f"file {str(path)!r}", str(error))
         case apsw.NotADBError():
             text = f"{str(path)!r} is not a SQLite file, so not a store; it was left as it is"
@@ -151,11 +153,11 @@ def _connect(path: Path, flags: int) -> apsw.Connection:
     place = os.path.join(os.path.realpath(path.parent), path.name)
     try:
         connection = apsw.Connection(place, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        connection.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))
+        pragma(connection, "trusted_schema = off")
+        pragma(connection, "cell_size_check = on")
     except apsw.Error as error:
         raise fault(error, path) from error
-    connection.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))
-    pragma(connection, "trusted_schema = off")
-    pragma(connection, "cell_size_check = on")
     return connection
 
 
@@ -167,20 +169,26 @@ def _settle(connection: apsw.Connection, path: Path) -> None:
             if pragma(connection, "application_id") != APPLICATION_ID:
                 _found(connection, path)
             if pragma(connection, "journal_mode") != "wal":
-                pragma(connection, "journal_mode = wal")
+                _turn_wal_on(connection, path)
             return
-        except apsw.BusyError as error:
+        except apsw.BusyError:
             if clock.monotonic() > deadline:
-                raise fault(error, path) from error
+                raise
             time.sleep(0.01)
-        except apsw.Error as error:
-            raise fault(error, path) from error
+
+
+def _turn_wal_on(connection: apsw.Connection, path: Path) -> None:
+    if pragma(connection, "journal_mode = wal") != "wal":
+        raise StoreUnavailableError(
+            f"{str(path)!r} is on a file system where SQLite has no write-ahead log; "
+            "give a path on a local disk"
+        )
 
 
 def _found(connection: apsw.Connection, path: Path) -> None:
     _check_empty(connection, path)
     pragma(connection, f"page_size = {PAGE_SIZE}")
-    pragma(connection, "journal_mode = wal")
+    _turn_wal_on(connection, path)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if pragma(connection, "application_id") != APPLICATION_ID:

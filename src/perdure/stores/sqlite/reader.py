@@ -94,7 +94,7 @@ class Reader:
         rows = self.run(
             f"SELECT {_LOOK} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ? "
             "ORDER BY last_pos DESC LIMIT ?",
-            (SESSION_KIND, bound, limit + 1),
+            (SESSION_KIND, bound, min(limit, 2**31) + 1),
         ).fetchall()
         heads = [Head._make(row) for row in rows[:limit]]
         more = f"{store_id}.{heads[-1].last_pos}" if heads and len(rows) > limit else None

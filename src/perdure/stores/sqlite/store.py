@@ -195,7 +195,11 @@ class SqliteStore(ClosingStore):
         """Waits for appends and answers under way and frees everything; idempotent."""
         if self._closing is None:
             self._writer.flush_outbox()
-            self._closing = self._writer.call(self._shut)
+            if self._writer.is_started:
+                self._closing = self._writer.call(self._shut)
+            else:
+                self._closing = Future()
+                self._closing.set_result(None)
             self._writer.stop()
         await asyncio.shield(asyncio.wrap_future(self._closing))
         self._writer.join()
@@ -206,9 +210,12 @@ class SqliteStore(ClosingStore):
 
     def _check_open(self) -> None:
         if self._closing is not None:
-            raise StoreUnavailableError(
-                f"the store {str(self.path)!r} is closed; nothing was attempted"
-            )
+            raise self._closed()
+
+    def _closed(self) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"the store {str(self.path)!r} is closed; nothing was attempted"
+        )
 
     async def _ask(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         return await self._ask_about(check_session_id(session_id), question)
@@ -221,7 +228,10 @@ class SqliteStore(ClosingStore):
         if not self._writer.is_open:
             await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.open)))
         self._check_open()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._readers.threads, self._readers.ask, session_id, question
-        )
+        try:
+            answer = asyncio.get_running_loop().run_in_executor(
+                self._readers.threads, self._readers.ask, session_id, question
+            )
+        except RuntimeError as error:  # another thread has just closed the store
+            raise self._closed() from error
+        return await answer

@@ -20,7 +20,6 @@ import apsw
 
 from perdure.errors import (
     AppendUncertainError,
-    JournalCorruptError,
     PerdureError,
     StoreUnavailableError,
 )
@@ -28,6 +27,9 @@ from perdure.stores.sqlite.connection import Synchronous, fault, open_writer
 from perdure.stores.sqlite.ledger import Ledger
 
 _T = TypeVar("_T")
+_DAMAGE = (apsw.CorruptError, apsw.ConstraintError)
+"""What a damaged page or index looks like: it may concern one session of the group only."""
+
 Loop = asyncio.AbstractEventLoop
 Listener = Callable[[str], object]
 Outcome = object
@@ -92,11 +94,10 @@ class Writer:
             future.set_exception(StoreUnavailableError("the store is closed"))
         return future
 
-    def _put(self, work: list[_Request] | Callable[[], object] | None) -> bool:
+    def _put(self, work: list[_Request] | Callable[[], object]) -> bool:
         with self._lock:
             if self._is_stopped:
                 return False
-            self._is_stopped = work is None
             self._queue.put(work)
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -107,7 +108,15 @@ class Writer:
 
     def stop(self) -> None:
         """Lets the thread end after what it was given; needs no event loop, does not wait."""
-        self._put(None)
+        with self._lock:
+            if not self._is_stopped:
+                self._is_stopped = True
+                self._queue.put(None)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a thread, running or ended."""
+        return self._thread is not None
 
     def join(self) -> None:
         """Waits until the thread has ended; blocks."""
@@ -173,7 +182,7 @@ class Writer:
             ledger.flush()
         except (PerdureError, apsw.Error) as error:
             self._drop()
-            if isinstance(error, apsw.CorruptError) and len(group) > 1:
+            if isinstance(error, _DAMAGE) and len(group) > 1:
                 return [outcome for request in group for outcome in self._commit([request], hints)]
             return [self._failure(request, error) for request in group]
         try:
@@ -197,7 +206,7 @@ class Writer:
         return failure
 
     def _uncertain(self, outcome: Outcome, error: apsw.Error) -> Outcome:
-        if isinstance(outcome, PerdureError) and not isinstance(outcome, JournalCorruptError):
+        if isinstance(outcome, PerdureError):
             return outcome
         uncertain = AppendUncertainError(
             f"the commit to {str(self._path)!r} failed ({error}): it may be stored or not; "
