@@ -1,5 +1,5 @@
 import { useEffect } from "preact/hooks";
-import { hrefOf, session, sessionId, sessionProblem } from "../store";
+import { connection, hrefOf, session, sessionId, sessionProblem } from "../store";
 import { shortId, sessionName } from "../format";
 import { Composer } from "./Composer";
 import { SessionMenu } from "./SessionMenu";
@@ -54,6 +54,11 @@ function SessionHeader({ id, createdAt, status }: { id: string; createdAt: strin
         <a href={hrefOf(id)}>{sessionName(id, createdAt)}</a>
         {sessionName(id, createdAt) !== id && <small>{shortId(id)}</small>}
       </h1>
+      {connection.value !== "live" && (
+        <span class={`connection narrow ${connection.value}`} aria-hidden="true">
+          offline
+        </span>
+      )}
       {status !== "" && (
         <span class={`status ${status}`} data-testid="session-status" data-status={status}>
           {status}
