@@ -20,7 +20,7 @@ from perdure.events import (
 
 
 class Conversation:
-    """Shows one run. What parallel tools write is kept apart by a heading where it changes hands."""
+    """Shows one run; where parallel tools take turns, a heading says whose output follows."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal

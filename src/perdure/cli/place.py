@@ -1,22 +1,23 @@
 """Which store a command works on, and that reading never makes one.
 
-`--store`, else `PERDURE_STORE`, else the file that `perdure serve` uses in this folder.
+It is the one that `perdure serve` would use in this folder: `--store`, else `PERDURE_STORE`, else
+what `perdure.toml` says, else a file in `perdure-data`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
 
 from perdure.errors import ConfigurationError, StoreUnavailableError
+from perdure.server.config import Settings, load_settings
 from perdure.store import Store
 from perdure.stores import open_store
 
-DEFAULT_STORE = "sqlite:///perdure-data/sessions.db"
+DEFAULT_STORE = Settings().store_url
 
 
 class ListingStore(Store, Protocol):
@@ -43,7 +44,7 @@ def add_store_to(verb: argparse.ArgumentParser) -> None:
 
 def store_url(options: argparse.Namespace) -> str:
     """The URL of the store that is meant."""
-    return options.store or os.environ.get("PERDURE_STORE") or DEFAULT_STORE
+    return load_settings({"store": options.store}).store_url
 
 
 def open_for_writing(options: argparse.Namespace) -> Store:

@@ -1,0 +1,76 @@
+"""Bad input to the command line: one line that says what to do, a status, and no stack trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import run
+
+CASES = {
+    "no verb": ([], 2, "VERB"),
+    "an unknown verb": (["dance"], 2, "invalid choice"),
+    "an unknown option": (["ls", "--quickly"], 2, "unrecognized arguments: --quickly"),
+    "no session": (["show"], 2, "SESSION"),
+    "two forms": (["show", "s", "--json", "--tree"], 2, "not allowed with"),
+    "an unknown scheme": (["ls", "--store", "ftp://x"], 2, "sqlite:///file.db"),
+    "no scheme": (["ls", "--store", "sessions.db"], 2, "sqlite:///file.db"),
+    "two slashes": (["ls", "--store", "sqlite://s.db"], 2, "sqlite:///relative/path"),
+    "a memory store": (["ls", "--store", "memory://"], 2, "ends with its process"),
+    "an empty id": (["chat", ""], 2, "it is empty"),
+    "an id with an escape": (["chat", "a\x1bb"], 2, "control characters"),
+    "an id of 513 bytes": (["chat", "a" * 513], 2, "513 bytes"),
+    "an unknown loop": (["chat", "s", "--loop", "nothing-like-it"], 2, "nothing-like-it"),
+    "a workspace that is not there": (["chat", "s", "--workspace", "nowhere"], 2, "nowhere"),
+    "a port that is none": (["serve", "--port", "70000"], 2, "--port"),
+    "a port that is no number": (["serve", "--port", "http"], 2, "--port"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_one_line(case: str, tmp_path: Path) -> None:
+    arguments, status, text = CASES[case]
+    ran = run(*arguments, cwd=tmp_path)
+    assert ran.returncode == status, ran.stderr
+    assert ran.stderr.startswith("perdure: ")
+    assert ran.stderr.count("\n") == 1
+    assert text in ran.stderr
+    assert ran.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a database, and longer than any header " * 100)
+    before = (tmp_path / "notes.txt").read_bytes()
+    for verb in (["ls"], ["show", "s"], ["verify"], ["chat", "s", "--loop", "shell"]):
+        ran = run(*verb, "--store", "sqlite:///notes.txt", cwd=tmp_path)
+        assert ran.returncode == 1, ran.stderr
+        assert ran.stderr.startswith("perdure: ")
+        assert ran.stderr.count("\n") == 1
+    assert (tmp_path / "notes.txt").read_bytes() == before
+
+
+def test_a_file_that_is_no_journal_is_damage_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "notes.jsonl").write_text("dear diary\n")
+    for verb in ("show", "verify"):
+        ran = run(verb, "notes", "--store", "jsonl:///s", cwd=tmp_path)
+        assert ran.returncode == 1
+        assert "notes.jsonl, line 1" in ran.stdout + ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_an_unknown_session_is_named(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    for verb in ("show", "verify"):
+        ran = run(verb, "nobody", "--store", "jsonl:///s", cwd=tmp_path)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "no session 'nobody'" in ran.stderr
+
+
+def test_help_names_every_verb(tmp_path: Path) -> None:
+    shown = run("--help", cwd=tmp_path).stdout
+    for verb in ("serve", "chat", "ls", "show", "verify"):
+        assert f"\n    {verb} " in shown
+        assert run(verb, "--help", cwd=tmp_path).returncode == 0
