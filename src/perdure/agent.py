@@ -7,20 +7,18 @@ there and going on after a crash are the same replay.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Self
 
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, seal
-from perdure.compaction import DEFAULT_PROMPT, plan_compaction
+from perdure.compaction import DEFAULT_PROMPT, CompactionPlan, plan_compaction
 from perdure.entry import Compaction, Ephemeral, Message, text
 from perdure.errors import (
-    AppendRejectedError,
-    AppendUncertainError,
     NoLoopError,
     SessionBusyError,
     SessionClosedError,
@@ -38,17 +36,18 @@ from perdure.events import (
     SessionForked,
     SessionInit,
 )
-from perdure.fact import LeafMoved
+from perdure.fact import Fact
 from perdure.handle import Run
 from perdure.loop import LoopFactory
 from perdure.run import Driver, Emit, RunContext, complete, summarise
-from perdure.store import Receipt, Session, Store, receipt_of
-from perdure.tree import Tree
-from perdure.view import OpenCalls, model_view, repairs, transcript_view
+from perdure.store import Receipt, Session, Store
+from perdure.transcript import Transcript
+from perdure.view import model_view, transcript_view
 
 _log = logging.getLogger("perdure")
 
-Repair = Literal["never", "before messages", "always"]
+_inside: ContextVar[frozenset[Run]] = ContextVar("perdure_runs", default=frozenset())
+"""The runs that the code which is running is a part of: it cannot wait for their end."""
 
 
 async def open_agent(
@@ -112,17 +111,10 @@ class DurableAgent:
         self._store = store
         self._loop = loop
         self._publisher = publisher
-        self._entries = list(entries)
-        self._tree = Tree(entries, session_id=session.id)
-        self._lock = asyncio.Lock()
+        self._transcript = Transcript(store, session, entries)
         self._run: Run | None = None
-        self._driver: Driver | None = None
-        self._compacting = False
+        self._moves: list[str | None] = []
         self._closed = False
-        self._doubtful: Sequence[Entry] = ()
-        self._leaf_id = self._tree.leaf_id
-        self._path = self._tree.path(self._leaf_id)
-        self._open_calls = OpenCalls(self._path)
 
     @property
     def session_id(self) -> str:
@@ -132,7 +124,7 @@ class DurableAgent:
     @property
     def leaf_id(self) -> str | None:
         """The tree entry that the next one will grow from; None in an empty session."""
-        return self._leaf_id
+        return self._transcript.leaf_id
 
     def run(self, *entries: str | Draft) -> Run:
         """A run of the loop on these messages; nothing happens until it is awaited or iterated.
@@ -163,18 +155,21 @@ class DurableAgent:
             loop = factory()
             given = [text(entry) if isinstance(entry, str) else entry for entry in entries]
             drafts = [entry for entry in given if not isinstance(entry, Ephemeral)]
-            receipt = await complete(self._append(drafts, repair="always"))
-            path = list(self._path)
+            receipt = await complete(self._transcript.append(drafts, repair="always"))
+            path, length = self._transcript.path, len(self._transcript.path)
+
+            async def messages() -> Sequence[Message]:
+                return model_view(_with_ephemerals(path[:length], given))
+
             context = RunContext(
-                self.session_id,
-                input=_messages_of(given, receipt),
-                messages=lambda: _view_with_ephemerals(path, given),
+                self.session_id, input=_messages_of(given, receipt), messages=messages
             )
-            driver = self._driver = Driver(context, _Transcript(self), emit)
             await emit(AgentStart(context.turn_id, receipt, self.leaf_id))
-            messages = await driver.run(loop)
-            await emit(AgentEnd(messages, self.leaf_id))
-            return messages
+            driver = Driver(context, self._transcript, emit)
+            self._transcript.in_flight = lambda: driver.in_flight
+            added = await driver.run(loop)
+            await emit(AgentEnd(added, self.leaf_id))
+            return added
 
     @contextmanager
     def _running(self, handle: Run) -> Iterator[None]:
@@ -182,10 +177,21 @@ class DurableAgent:
         self._check_open()
         self._check_idle()
         self._run = handle
+        _inside.set(_inside.get() | {handle})
         try:
             yield
         finally:
-            self._run = self._driver = None
+            self._rest(handle)
+
+    def _rest(self, handle: Run) -> None:
+        """The run is over; what waited for that happens now."""
+        if self._run is not handle:
+            return
+        self._run = None
+        self._transcript.in_flight = frozenset
+        moves, self._moves = self._moves, []
+        for entry_id in moves:
+            self._branch(entry_id)
 
     async def append(self, *entries: str | Draft) -> Receipt:
         """Stores entries at the leaf, in one batch, without running; a string is a user's message.
@@ -194,12 +200,13 @@ class DurableAgent:
 
         Raises:
             AppendRejectedError: an entry is not valid, ephemeral, or appended already; not stored.
-            AppendUncertainError: may be stored; the next verb finds out.
+            AppendUncertainError: may be stored; the next verb finds out. To retry, append the
+                same entries again: they are stored once (a string would be a new message).
             SessionClosedError, SessionDeletedError, StoreUnavailableError: not stored.
         """
         await self._ready()
         drafts = [text(entry) if isinstance(entry, str) else entry for entry in entries]
-        return await complete(self._append(drafts, repair="before messages"))
+        return await complete(self._transcript.append(drafts, repair="before messages"))
 
     async def repair(self) -> Receipt | None:
         """Stores an interrupted result for each call on the path without one; None for none.
@@ -207,14 +214,14 @@ class DurableAgent:
         Calls of a run in progress are not orphans.
         """
         await self._ready()
-        receipt = await complete(self._append((), repair="always"))
+        receipt = await complete(self._transcript.append((), repair="always"))
         return receipt if receipt.entries else None
 
     def branch(self, entry_id: str | None) -> Awaitable[None]:
         """Moves the leaf to `entry_id`, in memory; None is before the first entry.
 
-        It takes effect at once. Await it where a run was left just before: the leaf moves when
-        that run has ended. A reopened session resumes at its last appended tree entry.
+        It takes effect at once; where a run was left just before, as soon as that has ended, and
+        awaiting this waits for it. A reopened session resumes at its last appended tree entry.
 
         Raises:
             EntryNotFoundError: no such tree entry; the leaf stays.
@@ -222,18 +229,16 @@ class DurableAgent:
         """
         self._check_open()
         if self._run is not None and self._run._left:
-            return self._branch_when_ended(entry_id)
+            self._transcript.tree.path(entry_id)
+            self._moves.append(entry_id)
+            return _Settled(self._run)
+        self._check_idle()
         self._branch(entry_id)
-        return _done()
-
-    async def _branch_when_ended(self, entry_id: str | None) -> None:
-        await self._ready()
-        self._branch(entry_id)
+        return _Settled(None)
 
     def _branch(self, entry_id: str | None) -> None:
-        self._check_idle()
-        before = self._leaf_id
-        self._move(entry_id)
+        before = self.leaf_id
+        self._transcript.move(entry_id)
         self._publish(SessionBranched(before, entry_id))
 
     async def fork(self, new_id: str, *, entry_id: str | None = None) -> DurableAgent:
@@ -247,7 +252,8 @@ class DurableAgent:
             InvalidSessionIdError, EntryNotFoundError: nothing stored.
         """
         await self._ready()
-        path = self._path if entry_id is None else self._tree.path(entry_id)
+        transcript = self._transcript
+        path = transcript.path if entry_id is None else transcript.tree.path(entry_id)
         return await complete(self._fork(new_id, list(path)))
 
     async def _fork(self, new_id: str, path: list[Entry]) -> DurableAgent:
@@ -269,23 +275,49 @@ class DurableAgent:
         branch to an entry before it to get the whole conversation back.
 
         Raises:
-            SessionBusyError: a run is active. NoLoopError: no summary and no loop.
-            LoopError: the loop gave no summary. Nothing is stored in any of them.
+            SessionBusyError: a run is active, or the leaf was moved meanwhile; nothing stored.
+            NoLoopError, LoopError: no summary and no loop, or the loop gave none; nothing stored.
+            RunEndedError: the agent was closed meanwhile.
         """
+        self._check_open()
+        receipts: list[Receipt | None] = []
+
+        async def start(emit: Emit) -> Sequence[Message]:
+            receipts.append(await self._compact(handle, keep_turns, prompt, summary))
+            return ()
+
+        handle = Run(start)
+        await handle
+        return receipts[0]
+
+    async def _compact(
+        self, handle: Run, keep_turns: int, prompt: str | None, summary: str | None
+    ) -> Receipt | None:
         await self._ready()
-        self._check_idle()
-        self._compacting = True
-        try:
-            plan = plan_compaction(self._path, keep_turns)
+        with self._running(handle):
+            path, length = self._transcript.path, len(self._transcript.path)
+            plan = plan_compaction(path, keep_turns)
             if plan is None:
                 return None
             if summary is None:
                 summary = await self._summary(plan.messages, text(prompt or DEFAULT_PROMPT))
-            receipt = await complete(
-                self._append([Compaction(summary=summary, first_kept_id=plan.first_kept_id)])
-            )
-        finally:
-            self._compacting = False
+            return await complete(self._store_summary(handle, plan, summary, path, length))
+
+    async def _store_summary(
+        self, handle: Run, plan: CompactionPlan, summary: str, path: list[Entry], length: int
+    ) -> Receipt:
+        """Appends the summary of the first `length` entries of the path; keeps what came since."""
+
+        def drafts() -> Sequence[Draft]:
+            if self._transcript.path is not path:
+                raise SessionBusyError(self.session_id)
+            first_kept_id = plan.first_kept_id
+            if first_kept_id is None and len(path) > length:
+                first_kept_id = path[length].id
+            return [Compaction(summary=summary, first_kept_id=first_kept_id)]
+
+        receipt = await self._transcript.append(drafts)
+        self._rest(handle)
         entry = receipt.entries[-1].entry
         self._publish(SessionCompacted(entry, entry.id))
         return receipt
@@ -303,17 +335,17 @@ class DurableAgent:
     def entries(self) -> Sequence[StoredEntry]:
         """The whole log as this instance knows it: what it found on opening and what it stored."""
         self._check_open()
-        return tuple(self._entries)
+        return tuple(self._transcript.entries)
 
     def transcript(self) -> list[Entry]:
         """The path to the leaf as a person reads it."""
         self._check_open()
-        return transcript_view(self._path)
+        return transcript_view(self._transcript.path)
 
     def messages(self) -> list[Message]:
         """The path to the leaf as a model is given it, repaired; writes nothing."""
         self._check_open()
-        return model_view(self._path)
+        return model_view(self._transcript.path)
 
     async def close(self) -> None:
         """Ends a run in progress cleanly; afterwards every verb raises SessionClosedError.
@@ -321,9 +353,12 @@ class DurableAgent:
         Idempotent. The store stays open: it is whoever's made it.
         """
         self._closed = True
-        if self._run is not None:
-            self._run._leave()
-            await complete(self._run._settled())
+        run = self._run
+        if run is not None:
+            run._leave()
+            if run in _inside.get():
+                return
+            await complete(run._settled())
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -342,95 +377,16 @@ class DurableAgent:
             raise SessionClosedError(self.session_id)
 
     def _check_idle(self) -> None:
-        if self._compacting or self._run is not None:
+        if self._run is not None:
             raise SessionBusyError(self.session_id)
 
     async def _ready(self) -> None:
         """Returns when a run that was left has ended and every append's fate is known."""
         self._check_open()
-        while self._run is not None and self._run._left:
-            await self._run._settled()
-        await self._settle_doubt()
+        while (run := self._run) is not None and run._left and run not in _inside.get():
+            await run._settled()
+        await self._transcript.settled()
         self._check_open()
-
-    def _repairs(self, drafts: Sequence[Draft], when: Repair) -> list[Message]:
-        spoken = any(isinstance(draft, Message) and draft.role != "tool" for draft in drafts)
-        if when == "never" or (when == "before messages" and not spoken):
-            return []
-        answered = {
-            result.call_id
-            for draft in drafts
-            if isinstance(draft, Message)
-            for result in draft.tool_results
-        }
-        in_flight = self._driver.in_flight if self._driver is not None else frozenset[str]()
-        return repairs(self._open_calls, in_flight | answered)
-
-    async def _append(self, drafts: Sequence[Draft], *, repair: Repair = "never") -> Receipt:
-        async with self._lock:
-            drafts = [*self._repairs(drafts, repair), *drafts]
-            if not drafts:
-                return receipt_of((), self._entries[-1].seq if self._entries else 0)
-            batch = self._place(drafts)
-            try:
-                receipt = await self._append_batch(batch)
-            except AppendUncertainError:
-                self._doubtful = batch
-                raise
-            self._take(receipt)
-            return receipt
-
-    def _place(self, drafts: Sequence[Draft]) -> list[Entry]:
-        """Seals the drafts as a chain from the leaf."""
-        batch: list[Entry] = []
-        parent_id = self._leaf_id
-        for draft in drafts:
-            entry = seal(draft, parent_id)
-            if entry.in_tree:
-                if entry.parent_id != parent_id:
-                    raise AppendRejectedError(
-                        f"entry {entry.id!r} has its place under {entry.parent_id!r} already and "
-                        f"cannot be appended at the leaf {parent_id!r}; make a new entry"
-                    )
-                parent_id = entry.id
-            batch.append(entry)
-        return batch
-
-    async def _append_batch(self, batch: Sequence[Entry]) -> Receipt:
-        return await self._store.append_entries(
-            self.session_id, batch, incarnation=self.session.incarnation
-        )
-
-    def _take(self, receipt: Receipt) -> None:
-        known = self._entries[-1].seq if self._entries else 0
-        for stored in receipt.entries:
-            if stored.seq <= known:
-                continue
-            self._entries.append(stored)
-            self._tree.add(stored)
-            if stored.entry.in_tree:
-                self._path.append(stored.entry)
-                self._open_calls.add(stored.entry)
-                self._leaf_id = stored.entry.id
-            elif isinstance(view := stored.view, LeafMoved):
-                self._move(view.leaf_id)
-
-    def _move(self, leaf_id: str | None) -> None:
-        self._path = self._tree.path(leaf_id)
-        self._leaf_id = leaf_id
-        self._open_calls = OpenCalls(self._path)
-
-    async def _settle_doubt(self) -> None:
-        """After an uncertain append: looks what the store has, and takes it or forgets it."""
-        if not self._doubtful:
-            return
-        async with self._lock:
-            batch, known = self._doubtful, self._entries[-1].seq if self._entries else 0
-            stored = await self._store.load_entries(self.session_id, after=known)
-            ids = {entry.id for entry in batch}
-            found = [entry for entry in stored if entry.id in ids]
-            self._doubtful = ()
-            self._take(receipt_of(found))
 
     def _publish(self, event: LifecycleEvent) -> None:
         publisher = self._publisher
@@ -443,20 +399,6 @@ class DurableAgent:
                 publisher(event)
         except Exception:  # the application's own code: what it raises harms nothing here
             _log.exception("the publisher raised on %s", event.type)
-
-
-class _Transcript:
-    """What a run sees of its agent."""
-
-    def __init__(self, agent: DurableAgent) -> None:
-        self._agent = agent
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self._agent.leaf_id
-
-    async def append(self, drafts: Sequence[Draft]) -> Receipt:
-        return await self._agent._append(drafts)
 
 
 def _messages_of(given: Sequence[Draft], receipt: Receipt) -> list[Message]:
@@ -474,24 +416,23 @@ def _messages_of(given: Sequence[Draft], receipt: Receipt) -> list[Message]:
     return [message for message in found if message is not None]
 
 
-async def _view_with_ephemerals(path: Sequence[Entry], given: Sequence[Draft]) -> list[Message]:
-    """The model view, with each ephemeral message where it stood in the input."""
-    view = model_view(path)
-    following = 0
+def _with_ephemerals(path: list[Entry], given: Sequence[Draft]) -> list[Entry]:
+    """The path, which ends in the input, with each ephemeral message where it was given."""
+    at = len(path)
     for entry in reversed(given):
         if isinstance(entry, Ephemeral):
-            view.insert(len(view) - following, entry.message)
-        elif isinstance(entry, Message) and entry.role != "tool":
-            following += 1
-    return view
+            path.insert(at, seal(entry.message))
+        elif not (isinstance(entry, Fact) or (isinstance(entry, Entry) and not entry.in_tree)):
+            at = max(at - 1, 0)
+    return path
 
 
-class _Done:
-    """An awaitable that is over already."""
+class _Settled:
+    """An awaitable: over at once, or when the run is."""
 
-    def __await__(self) -> Iterator[None]:
-        return iter(())
+    def __init__(self, run: Run | None) -> None:
+        self._run = run
 
-
-def _done() -> Awaitable[None]:
-    return _Done()  # type: ignore[return-value]  # an iterator serves as the awaitable's generator
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._run is not None and self._run not in _inside.get():
+            yield from self._run._settled().__await__()

@@ -32,7 +32,8 @@ class CompactionPlan:
 def plan_compaction(path: Sequence[Entry], keep_turns: int) -> CompactionPlan | None:
     """The cut that keeps the last `keep_turns` turns whole; None if nothing comes before them.
 
-    A turn begins at a user's message that is not `meta`. O(effective path).
+    A turn begins at a user's message that is not `meta`; system and `meta` messages alone are
+    nothing to summarise. O(effective path).
 
     Raises:
         ConfigurationError: `keep_turns` is negative.
@@ -48,13 +49,18 @@ def plan_compaction(path: Sequence[Entry], keep_turns: int) -> CompactionPlan | 
     while any(first < cut <= last for first, last in spans):
         inside = min(first for first, last in spans if first < cut <= last)
         cut = max((start for start in starts if start <= inside), default=0)
-    if not any(entry.type == "message" for entry in kept[:cut]):
+    if not any(_is_worth_a_summary(entry) for entry in kept[:cut]):
         return None
     earlier = [compaction] if compaction is not None else []
     return CompactionPlan(
         [*model_view(earlier), *model_view(kept[:cut])],
         kept[cut].id if cut < len(kept) else None,
     )
+
+
+def _is_worth_a_summary(entry: Entry) -> bool:
+    view = entry.view
+    return isinstance(view, Message) and view.role != "system" and not view.meta
 
 
 def _begins_turn(entry: Entry) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +28,8 @@ class Run:
     Awaiting gives the messages that the run added. Leaving the iteration, leaving the `async with`
     block or cancelling the task that waits ends the run cleanly: its tools stop, what was shown is
     kept, and what was stored stays stored. Awaiting a run that was left raises RunEndedError; a
-    run that fails raises from the iteration and from the await.
+    run that fails raises from the iteration and from the await. A run that was entered keeps its
+    first events for the iteration; one that is awaited keeps none.
     """
 
     def __init__(self, start: Callable[[Emit], Coroutine[Any, Any, Sequence[Message]]]) -> None:
@@ -36,6 +38,7 @@ class Run:
         self._events: deque[RunEvent] = deque()
         self._changed: asyncio.Event | None = None
         self._iterated = False
+        self._kept = False
         self._bounded = False
         self._left = False
 
@@ -56,7 +59,10 @@ class Run:
             self._pump.exception()  # it is told to whoever waits; nobody else has to hear of it
 
     async def _emit(self, event: RunEvent) -> None:
-        if not self._iterated:
+        if self._left:
+            await asyncio.sleep(0)  # a cancellation that is under way arrives here
+            raise asyncio.CancelledError  # the loop swallowed it
+        if not self._kept:
             return
         self._events.append(event)
         self._wake()
@@ -65,12 +71,13 @@ class Run:
             await self._changed.wait()
 
     def _leave(self) -> None:
-        """Ends the run if it is not over; the pump cleans up in its own time."""
+        """Ends the run if it is not over; the pump cleans up in its own time, undisturbed."""
         if self._pump is None:
             self._left = True
         elif not self._pump.done():
             self._left = True
-            self._pump.cancel()
+            if not self._pump.cancelling():
+                self._pump.cancel()
 
     async def _settled(self) -> None:
         """Returns when the pump is over, however it ended."""
@@ -82,27 +89,29 @@ class Run:
 
     async def _result(self) -> Sequence[Message]:
         pump = self._ensure_started()
-        self._bounded = False
+        self._bounded, self._kept = False, self._iterated
+        if not self._kept:
+            self._events.clear()
         self._wake()
-        if self._left:
-            await asyncio.wait([pump])
-            raise RunEndedError
         try:
-            return await pump
+            await asyncio.wait([pump])
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                self._left = True
-                raise
-            raise RunEndedError from None
+            self._leave()
+            await complete(self._settled())
+            raise
+        if self._left or pump.cancelled():
+            raise RunEndedError from (None if pump.cancelled() else pump.exception())
+        return pump.result()
 
     def __aiter__(self) -> AsyncIterator[RunEvent]:
         if self._iterated:
             raise RuntimeError("a run can be iterated once")
-        self._iterated = self._bounded = True
-        return _Events(self)
+        events = _Events(self, asyncio.get_running_loop())
+        self._iterated = self._kept = self._bounded = True
+        return events
 
     async def __aenter__(self) -> Self:
+        self._kept = self._bounded = True
         self._ensure_started()
         return self
 
@@ -119,9 +128,9 @@ class Run:
 class _Events:
     """The consumer's end: its own end is the run's."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
 
     def __aiter__(self) -> Self:
         return self
@@ -156,9 +165,8 @@ class _Events:
         await complete(self._run._settled())
 
     def __del__(self) -> None:
-        if self._loop.is_closed():
-            return
         if asyncio._get_running_loop() is self._loop:
             self._run._leave()
         else:
-            self._loop.call_soon_threadsafe(self._run._leave)
+            with suppress(RuntimeError):  # the event loop is closed: its tasks are gone with it
+                self._loop.call_soon_threadsafe(self._run._leave)

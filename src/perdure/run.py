@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar, assert_never
+from typing import Any, Never, NoReturn, Protocol, TypeVar
 
 from perdure import clock
 from perdure.codec import Draft, clean_text
 from perdure.entry import Ending, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from perdure.errors import LoopError, PerdureError
+from perdure.errors import AppendRejectedError, LoopError, PerdureError
 from perdure.events import (
     MessageEnd,
     MessageStart,
@@ -88,8 +88,11 @@ class RunContext:
         return await self._messages()
 
     def idempotency_key(self, call_id: str) -> str:
-        """The stable key of a dispatched call."""
-        return self._keys[call_id]
+        """The stable key of a dispatched call; LoopError for any other."""
+        try:
+            return self._keys[call_id]
+        except KeyError:
+            raise LoopError(f"call {call_id!r} was not yielded in a message of this run") from None
 
     def dispatch(self, message_id: str, call: ToolCall) -> ToolDispatched:
         """The fact that makes a call of the message `message_id` durable before it starts."""
@@ -174,10 +177,11 @@ class Driver:
         Raises:
             LoopError: the loop broke its contract. Whatever the loop raises itself comes out as
                 it is. What was stored stays stored.
-            StoreError: an append failed; nothing more was appended after it.
+            AppendRejectedError: the store refused what the loop had yielded.
+            StoreError: another append failed; nothing more was appended after it.
         """
         try:
-            events = loop(self._context)
+            events = _events_of(loop, self._context)
             async with aclosing(events):
                 async for event in events:
                     await self._take(event)
@@ -209,7 +213,7 @@ class Driver:
             case ToolEnded():
                 await self._end_tool(event.result)
             case _:
-                assert_never(event)
+                _refuse(event)
 
     async def _start_message(self) -> _Making:
         if self._making is not None:
@@ -265,7 +269,7 @@ class Driver:
 
         message = Message("tool", (result,), id=call.making.message_id)
         stored, receipt = await self._store(message, (), advance)
-        await self._emit(ToolEnd(result, receipt, stored.id))
+        await self._emit(ToolEnd(stored.tool_results[0], receipt, stored.id))
 
     async def _store(
         self, message: Message, facts: Sequence[Draft], advance: Callable[[], None]
@@ -285,6 +289,8 @@ class Driver:
     async def _append(self, drafts: Sequence[Draft]) -> Receipt:
         try:
             return await self._journal.append(drafts)
+        except AppendRejectedError:
+            raise  # the session is well: what is left of the run can still be kept
         except PerdureError:
             self._journal_failed = True
             raise
@@ -301,18 +307,9 @@ class Driver:
         if self._making is not None and (parts := self._making.parts()):
             drafts.append(Message("assistant", parts, end=ending, id=self._making.message_id))
         for call in self._calls.values():
-            why = f"{ending}: the call was cut off before it gave a result"
-            shown = call.making.parts()
-            result = interrupted_result(call.call, f"{why}; it may have had effects")
-            if shown and isinstance(shown[0], Text):
-                text = f"{shown[0].text}\n[{why}]"
-                result = ToolResult(
-                    result.call_id,
-                    (Text(text),),
-                    name=result.name,
-                    is_error=True,
-                    interrupted=True,
-                )
+            why = f"{ending}: the call was cut off before it gave a result; it may have had effects"
+            shown = "".join(part.text for part in call.making.parts() if isinstance(part, Text))
+            result = interrupted_result(call.call, f"{shown}\n[{why}]" if shown else why)
             drafts.append(Message("tool", (result,), id=call.making.message_id))
         self._making, self._calls = None, {}
         if drafts:
@@ -322,6 +319,19 @@ class Driver:
             )
 
 
+def _events_of(loop: Loop, context: RunContext) -> AsyncGenerator[LoopEvent, None]:
+    events: object = loop(context)
+    if isinstance(events, AsyncGenerator):
+        return events
+    if isinstance(events, Coroutine):
+        events.close()
+    raise LoopError(f"a loop is an async generator of loop events, not {type(events).__name__}")
+
+
+def _refuse(event: Never) -> NoReturn:
+    raise LoopError(f"the loop yielded {type(event).__name__}, which is no loop event")
+
+
 async def summarise(loop: Loop, context: RunContext) -> str:
     """The text of one throw-away run of a loop; nothing of it is stored.
 
@@ -329,13 +339,14 @@ async def summarise(loop: Loop, context: RunContext) -> str:
         LoopError: the loop called a tool, or answered nothing.
     """
     answer: list[str] = []
-    events: AsyncGenerator[LoopEvent, None] = loop(context)
+    events = _events_of(loop, context)
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, ToolStarted):
+            if not isinstance(event, MessageEnded):
+                continue
+            if any(isinstance(part, ToolCall) for part in event.parts):
                 raise LoopError("the loop called a tool while it was asked for a summary")
-            if isinstance(event, MessageEnded):
-                answer += [part.text for part in event.parts if isinstance(part, Text)]
+            answer += [part.text for part in event.parts if isinstance(part, Text)]
     if not (summary := "".join(answer).strip()):
         raise LoopError("the loop gave an empty summary; give one with summary=…")
     return summary

@@ -23,6 +23,7 @@ class Tree:
         self.leaf_id: str | None = None
         self._by_id: dict[str, Entry] = {}
         self._children: dict[str | None, list[str]] = {}
+        self._facts: set[str] = set()
         for stored in entries:
             self.add(stored)
 
@@ -30,16 +31,22 @@ class Tree:
         """Adds the log's next entry.
 
         Raises:
-            JournalCorruptError: an entry of this id is there already.
+            JournalCorruptError: an entry of this id is there already, or the leaf moves to a tree
+                entry that is not there.
         """
         entry = stored.entry
+        if entry.id in self._by_id or entry.id in self._facts:
+            raise self._damage(f"entry {entry.id!r}", "its id is there twice", stored.seq)
         if isinstance(entry.parent_id, str | None):
-            if entry.id in self._by_id:
-                raise self._damage(f"entry {entry.id!r}", "its id is there twice", stored.seq)
             self._by_id[entry.id] = entry
             self._children.setdefault(entry.parent_id, []).append(entry.id)
             self.leaf_id = entry.id
-        elif entry.type == "leaf_moved" and isinstance(view := entry.view, LeafMoved):
+            return
+        self._facts.add(entry.id)
+        if entry.type == "leaf_moved" and isinstance(view := entry.view, LeafMoved):
+            if view.leaf_id is not None and view.leaf_id not in self._by_id:
+                detail = f"it moves the leaf to {view.leaf_id!r}, which is not there"
+                raise self._damage(f"entry {entry.id!r}", detail, stored.seq)
             self.leaf_id = view.leaf_id
 
     def __contains__(self, entry_id: str) -> bool:

@@ -7,6 +7,7 @@ always wins over a synthesised one. Looking never writes: `repairs` says what a 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -73,14 +74,12 @@ class _Slot:
         self.result: ToolResult | None = None
         self.message: Message | None = None
 
-    @property
-    def takes(self) -> bool:
-        return self.result is None or self.result.interrupted
-
-    def put(self, result: ToolResult, message: Message) -> None:
-        self.result, self.message = result, message
+    def takes(self, result: ToolResult) -> bool:
+        """Whether this is a better result than the one that it has: a real one always wins."""
+        return self.result is None or (self.result.interrupted and not result.interrupted)
 
     def result_message(self, caller: Message) -> Message:
+        """The message of its one result, interrupted where nothing gave one."""
         if self.result is None or self.message is None:
             return Message(
                 "tool",
@@ -89,7 +88,7 @@ class _Slot:
                 created_at=caller.created_at,
                 parent_id=caller.id,
             )
-        return replace(self.message, parts=(excerpt_result(self.result),))
+        return replace(self.message, role="tool", parts=(excerpt_result(self.result),))
 
 
 def interrupted_result(call: ToolCall, why: str = INTERRUPTED) -> ToolResult:
@@ -97,60 +96,74 @@ def interrupted_result(call: ToolCall, why: str = INTERRUPTED) -> ToolResult:
     return ToolResult(call.call_id, (Text(why),), name=call.name, is_error=True, interrupted=True)
 
 
-def _batches(messages: Iterable[Message]) -> list[tuple[Message, list[_Slot], list[Part]]]:
-    """Each message with the slots of its calls and the parts that are not results."""
-    batches: list[tuple[Message, list[_Slot], list[Part]]] = []
-    open_slots: dict[str, list[_Slot]] = {}
-    for message in messages:
+class _Pairing:
+    """Which result belongs to which call on a path that grows.
+
+    A result goes to the newest call of its id that it is better for; calls of one message that
+    share an id get theirs in order.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[_Slot, None] = {}
+        self._slots: dict[str, list[_Slot]] = {}
+
+    def add(self, message: Message) -> list[_Slot]:
+        """Takes the next message into account; returns the slots of its calls."""
         slots = [_Slot(call) for call in message.tool_calls] if message.role == "assistant" else []
+        self.open.update(dict.fromkeys(slots))
         for slot in reversed(slots):
-            open_slots.setdefault(slot.call.call_id, []).insert(0, slot)
-        rest: list[Part] = []
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                for slot in open_slots.get(part.call_id, ()):
-                    if slot.takes and not (slot.result is not None and part.interrupted):
-                        slot.put(part, message)
-                        break
-            elif not (isinstance(part, ToolCall) and message.role != "assistant"):
-                rest.append(part)
-        batches.append((message, slots, rest))
-    return batches
+            self._slots.setdefault(slot.call.call_id, []).append(slot)
+        for result in message.tool_results:
+            self._put(result, message)
+        return slots
+
+    def _put(self, result: ToolResult, message: Message) -> None:
+        slots = self._slots.get(result.call_id, [])
+        for index in range(len(slots) - 1, -1, -1):
+            slot = slots[index]
+            if slot.takes(result):
+                slot.result, slot.message = result, message
+                self.open.pop(slot, None)
+                if not result.interrupted:
+                    del slots[index]
+                return
 
 
 def _paired(messages: Iterable[Message]) -> list[Message]:
+    pairing = _Pairing()
+    batches = [(message, pairing.add(message)) for message in messages]
     view: list[Message] = []
-    for message, slots, rest in _batches(messages):
+    for message, slots in batches:
+        rest = tuple(part for part in message.parts if _stands_alone(part, message))
         if rest:
             same = len(rest) == len(message.parts)
-            view.append(message if same else replace(message, parts=tuple(rest)))
+            view.append(message if same else replace(message, parts=rest))
         view.extend(slot.result_message(message) for slot in slots)
     return view
+
+
+def _stands_alone(part: Part, message: Message) -> bool:
+    """Whether a part is shown where it stands: results are not, nor calls that nobody can make."""
+    if isinstance(part, ToolCall):
+        return message.role == "assistant"
+    return not isinstance(part, ToolResult)
 
 
 class OpenCalls:
     """The calls of a growing path that have no result yet, in order; `add` costs O(its parts)."""
 
     def __init__(self, path: Iterable[Entry] = ()) -> None:
-        self._open: dict[str, list[ToolCall]] = {}
+        self._pairing = _Pairing()
         for entry in path:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
         """Takes the path's next entry into account."""
-        if entry.type != "message" or not isinstance(message := entry.view, Message):
-            return
-        if message.role == "assistant":
-            for call in message.tool_calls:
-                self._open.setdefault(call.call_id, []).append(call)
-        for result in message.tool_results:
-            if calls := self._open.get(result.call_id):
-                calls.pop()
-                if not calls:
-                    del self._open[result.call_id]
+        if entry.type == "message" and isinstance(message := entry.view, Message):
+            self._pairing.add(message)
 
     def __iter__(self) -> Iterator[ToolCall]:
-        return (call for calls in self._open.values() for call in calls)
+        return (slot.call for slot in self._pairing.open)
 
 
 def open_calls(path: Iterable[Entry]) -> list[ToolCall]:
@@ -181,18 +194,19 @@ def transcript_view(path: Sequence[Entry]) -> list[Entry]:
 def excerpt_result(result: ToolResult) -> ToolResult:
     """The result as a model is shown it: its text cut to `limit_chars`, the rest unchanged."""
     limit = result.limit_chars
-    if limit is None or len(result.text) <= limit:
+    if limit is None or len(content := result.text) <= max(limit, 0):
         return result
     others = tuple(part for part in result.parts if not isinstance(part, Text))
-    return replace(result, parts=(Text(excerpt(result.text, limit)), *others))
+    return replace(result, parts=(Text(excerpt(content, limit)), *others))
 
 
 def excerpt(content: str, limit_chars: int) -> str:
     """The beginning and the end of a text, and between them how much was left out.
 
     At most `limit_chars` code points of the text are kept, and a character that a person sees as
-    one (a letter and its accents, a joined emoji) is kept or left out whole.
+    one (a letter and its accents, a syllable, a joined emoji) is kept or left out whole.
     """
+    limit_chars = max(limit_chars, 0)
     if len(content) <= limit_chars:
         return content
     head = _back_to_boundary(content, limit_chars // 2)
@@ -209,18 +223,28 @@ def _back_to_boundary(content: str, index: int) -> int:
 
 
 _ZERO_WIDTH_JOINER = "\u200d"
+_EXTENDERS = re.compile(
+    "[\u200c\u200d\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"  # skin, flag tags
+    "\u1160-\u11ff\ud7b0-\ud7fb]"  # vowels and finals of Hangul that continue a syllable
+)
+_VIRAMA = 9
 
 
 def _joins(content: str, index: int) -> bool:
-    """Whether the code point at `index` belongs to the character before it."""
+    """Whether the code point at `index` belongs to the character before it.
+
+    Source: Unicode annex 29, extended grapheme clusters; where that needs tables that Python does
+    not have, this joins rather than splits.
+    """
     if index <= 0 or index >= len(content):
         return False
     here, before = content[index], content[index - 1]
     return (
         unicodedata.category(here) in {"Mn", "Me", "Mc"}
-        or here == _ZERO_WIDTH_JOINER
+        or _EXTENDERS.match(here) is not None
         or before == _ZERO_WIDTH_JOINER
-        or "\U0001f3fb" <= here <= "\U0001f3ff"
+        or ("\u1100" <= before <= "\u115f" and "\u1100" <= here <= "\ud7a3")
+        or (unicodedata.combining(before) == _VIRAMA and here.isalpha())
         or ("\U0001f1e6" <= here <= "\U0001f1ff" and _odd_flag(content, index))
         or (here == "\n" and before == "\r")
     )

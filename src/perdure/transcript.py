@@ -1,0 +1,187 @@
+"""One session's log as one agent knows it, and the leaf that it grows from.
+
+An append is stored first and known after, in one step that cancellation cannot split (whoever
+calls it wraps it in `complete`). After an uncertain append the store is asked what it has before
+anything else is appended, so nothing is doubled and nothing lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal
+
+from perdure.codec import Draft, Entry, StoredEntry, seal
+from perdure.entry import Message, _Entry
+from perdure.errors import AppendRejectedError, AppendUncertainError
+from perdure.fact import LeafMoved
+from perdure.store import Receipt, Session, Store, receipt_of
+from perdure.tree import Tree
+from perdure.view import OpenCalls, repairs
+
+Repair = Literal["never", "before messages", "always"]
+
+
+class Transcript:
+    """What is stored, as far as this agent knows, and the path to its leaf.
+
+    `path` is a list that only grows while the leaf stays on its branch; moving the leaf makes a new
+    one. `in_flight` names the calls that a run has open: they are not repaired.
+    """
+
+    def __init__(self, store: Store, session: Session, entries: Sequence[StoredEntry]) -> None:
+        self.session = session
+        self.store = store
+        self.entries = list(entries)
+        self.tree = Tree(entries, session_id=session.id)
+        self.in_flight: Callable[[], Collection[str]] = frozenset
+        self._lock = asyncio.Lock()
+        self._doubtful: tuple[tuple[str, ...], Sequence[Entry]] | None = None
+        self._found: dict[tuple[str, ...], Receipt] = {}
+        self.move(self.tree.leaf_id)
+
+    @property
+    def last_seq(self) -> int:
+        """Where the log stands, as far as this agent knows."""
+        return self.entries[-1].seq if self.entries else 0
+
+    def move(self, leaf_id: str | None) -> None:
+        """Moves the leaf, in memory: O(length of the path).
+
+        Raises:
+            EntryNotFoundError: there is no such tree entry. JournalCorruptError: its path is
+                damaged. The leaf stays.
+        """
+        path = self.tree.path(leaf_id)
+        self.path = path
+        self.leaf_id = leaf_id
+        self._open_calls = OpenCalls(path)
+
+    async def append(
+        self,
+        drafts: Sequence[Draft] | Callable[[], Sequence[Draft]],
+        *,
+        repair: Repair = "never",
+    ) -> Receipt:
+        """Stores the drafts at the leaf in one batch, repairs first, and advances.
+
+        Drafts that depend on where the leaf is then are given as a function. What an uncertain
+        append had stored after all is not stored again.
+
+        Raises:
+            AppendRejectedError, AppendConflictError and other errors of stores.
+        """
+        async with self._lock:
+            await self._settle()
+            drafts = drafts() if callable(drafts) else drafts
+            if (receipt := self._found_receipt(drafts)) is not None:
+                return receipt
+            batch = self._place([*self._repairs(drafts, repair), *drafts])
+            if not batch:
+                return receipt_of((), self.last_seq)
+            try:
+                receipt = await self.store.append_entries(
+                    self.session.id, batch, incarnation=self.session.incarnation
+                )
+            except AppendUncertainError:
+                self._doubtful = (_ids(drafts), batch)
+                raise
+            self._take(receipt)
+            return receipt
+
+    async def settled(self) -> None:
+        """Returns when no append is under way and the fate of each is known."""
+        async with self._lock:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        if self._doubtful is None:
+            return
+        ids, batch = self._doubtful
+        wanted = {entry.id for entry in batch}
+        stored = await self.store.load_entries(self.session.id, after=self.last_seq)
+        self._doubtful = None
+        if found := [entry for entry in stored if entry.id in wanted]:
+            receipt = receipt_of(found)
+            self._take(receipt)
+            if ids:
+                self._found[ids] = receipt
+
+    def _found_receipt(self, drafts: Sequence[Draft]) -> Receipt | None:
+        """The receipt of drafts that are a retry of an append which was stored after all."""
+        ids = _ids(drafts)
+        receipt = self._found.get(ids)
+        if receipt is None:
+            return None
+        stored = {each.id: each.entry for each in receipt.entries}
+        if any(
+            seal(draft, stored[at].parent_id) != stored[at]
+            for at, draft in zip(ids, drafts, strict=True)
+        ):
+            return None
+        return self._found.pop(ids)
+
+    def _repairs(self, drafts: Sequence[Draft], when: Repair) -> list[Message]:
+        messages = [draft for draft in drafts if isinstance(draft, Message)]
+        spoken = any(message.role != "tool" for message in messages)
+        if when == "never" or (when == "before messages" and not spoken):
+            return []
+        answered = {result.call_id for message in messages for result in message.tool_results}
+        return repairs(self._open_calls, answered.union(self.in_flight()))
+
+    def _place(self, drafts: Sequence[Draft]) -> list[Entry]:
+        """Seals the drafts as a chain from the leaf."""
+        batch: list[Entry] = []
+        parent_id = self.leaf_id
+        for draft in drafts:
+            entry = seal(draft, parent_id)
+            if entry.in_tree:
+                self._check_place(entry, parent_id)
+                parent_id = entry.id
+            elif isinstance(view := entry.view, LeafMoved):
+                parent_id = self._checked_leaf(view, batch)
+            batch.append(entry)
+        return batch
+
+    def _check_place(self, entry: Entry, parent_id: str | None) -> None:
+        if entry.id in self.tree:
+            raise AppendRejectedError(
+                f"entry {entry.id!r} is in session {self.session.id!r} already; to append the "
+                "same content again make a new entry"
+            )
+        if entry.parent_id != parent_id:
+            raise AppendRejectedError(
+                f"entry {entry.id!r} has its place under {entry.parent_id!r} already and "
+                f"cannot be appended at the leaf {parent_id!r}; make a new entry"
+            )
+
+    def _checked_leaf(self, moved: LeafMoved, batch: Sequence[Entry]) -> str | None:
+        leaf_id = moved.leaf_id
+        if leaf_id is None or leaf_id in self.tree:
+            return leaf_id
+        if any(entry.in_tree and entry.id == leaf_id for entry in batch):
+            return leaf_id
+        raise AppendRejectedError(f"the leaf cannot move to {leaf_id!r}: no such tree entry")
+
+    def _take(self, receipt: Receipt) -> None:
+        known = self.last_seq
+        for stored in receipt.entries:
+            if stored.seq <= known:
+                continue
+            self.entries.append(stored)
+            self.tree.add(stored)
+            if not stored.entry.in_tree:
+                if isinstance(view := stored.view, LeafMoved):
+                    self.move(view.leaf_id)
+            elif (
+                stored.parent_id == self.leaf_id
+            ):  # else the leaf was moved while this was in doubt
+                self.path.append(stored.entry)
+                self._open_calls.add(stored.entry)
+                self.leaf_id = stored.id
+
+
+def _ids(drafts: Sequence[Draft]) -> tuple[str, ...]:
+    """The ids by which a retry of these drafts is recognised; none if one of them has no id."""
+    ids = tuple(draft.id for draft in drafts if isinstance(draft, _Entry | Entry))
+    return ids if len(ids) == len(drafts) else ()
