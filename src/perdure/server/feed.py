@@ -44,6 +44,7 @@ class Feed:
         self._listing = Ring(LISTING_BYTES)
         self._unsubscribe: Callable[[], None] | None = None
         self._beats: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -138,7 +139,7 @@ class Feed:
         for follower in viewer.followers:
             follower.viewers.discard(viewer)
             if not follower.viewers:
-                follower.close()
+                self._end(follower.close())
                 if self._followers.get(follower.session.id) is follower:
                     del self._followers[follower.session.id]
         if not self._listing_viewers:
@@ -147,14 +148,26 @@ class Feed:
             if self._unsubscribe is not None:
                 self._unsubscribe()
             if self._beats is not None:
-                self._beats.cancel()
+                self._end(self._beats)
             self._unsubscribe = self._beats = None
 
-    def close(self) -> None:
+    def end_streams(self) -> None:
         """Ends all streams, and those that come later at once; each viewer resumes by cursor."""
         self._is_closed = True
         for viewer in tuple(self._viewers):
             viewer.close()
+
+    async def close(self) -> None:
+        """Lets all viewers go and waits until nothing of the feed runs any more; idempotent."""
+        self.end_streams()
+        for viewer in tuple(self._viewers):
+            self.leave(viewer)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _hint(self, session_id: str) -> None:
         if (follower := self._followers.get(session_id)) is not None:

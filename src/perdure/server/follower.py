@@ -145,10 +145,10 @@ class Follower:
         self._waiting.append(look)
         self._wakeup.set()
 
-    def close(self) -> None:
-        """Stops following; nobody watches."""
+    def close(self) -> asyncio.Task[None]:
+        """Stops following, since nobody watches; returns the task to cancel."""
         self.has_ended = True
-        self._task.cancel()
+        return self._task
 
     def cursor(self, seq: int) -> str:
         """The wire cursor of a `seq`."""

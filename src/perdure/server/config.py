@@ -1,0 +1,145 @@
+"""The server's settings: defaults, then `perdure.toml`, then `PERDURE_…`, then the command line.
+
+A later source wins, key by key. A key that does not exist and a value of the wrong type are refused
+with the key and the place it came from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perdure.errors import ConfigurationError
+
+FILE_NAME = "perdure.toml"
+PREFIX = "PERDURE_"
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set. Relative paths are relative to the working folder.
+
+    `store` None is a SQLite file in `data`; `loop` None is the first one that can run here. `token`
+    None is one that is made at first start and kept in `data`. `hosts` are further Host names to
+    answer to, `origins` further origins (`https://name`) that a browser may send.
+    """
+
+    store: str | None = None
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8377
+    loop: str | None = None
+    workspace: str = "."
+    data: str = "perdure-data"
+    token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}$")] | None = None
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    heartbeat_s: Annotated[float, Meta(gt=0, le=15)] = 15.0
+    max_body_bytes: Positive = 32 * 1024 * 1024
+    backlog_bytes: Positive = 4 * 1024 * 1024
+
+    @property
+    def store_url(self) -> str:
+        """The store's URL."""
+        return self.store or f"sqlite:///{Path(self.data) / 'sessions.db'}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    def check(self) -> None:
+        """Refuses combinations that cannot be meant.
+
+        Raises:
+            ConfigurationError: the server would be open to others with a token nobody chose.
+
+        """
+        if not self.is_loopback and self.token is None:
+            raise ConfigurationError(
+                f"host {self.host!r} is reachable from other machines: set a token of your own "
+                f"first ({PREFIX}TOKEN, or token in {FILE_NAME}), or listen on 127.0.0.1"
+            )
+
+
+NAMES = Settings.__struct_fields__
+
+
+def load_settings(
+    arguments: Mapping[str, object] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """The settings of a server that is started in `folder` with these arguments.
+
+    An argument that is None was not given.
+
+    Raises:
+        ConfigurationError: a key is unknown or a value is of the wrong type; says which, and where.
+
+    """
+    environment = os.environ if environment is None else environment
+    found: dict[str, Any] = {}
+    found |= _from_file((folder or Path()) / FILE_NAME)
+    found |= _from_environment(environment)
+    found |= _checked(
+        {key: value for key, value in (arguments or {}).items() if value is not None},
+        lambda key: f"--{key.replace('_', '-')}",
+        strict=True,
+    )
+    return Settings(**found)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    return _checked(content, lambda key: f"{key!r} in {path}", strict=True)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Other programs may use the prefix too: only what is nearly a setting is refused."""
+    given: dict[str, object] = {}
+    known = {PREFIX + name.upper(): name for name in NAMES}
+    for variable, value in environment.items():
+        if variable in known:
+            is_list = known[variable] in {"hosts", "origins"}
+            given[known[variable]] = [x for x in value.split(",") if x] if is_list else value
+        elif variable.startswith(PREFIX):
+            near = difflib.get_close_matches(variable, known, 1, 0.88)
+            if near:
+                raise ConfigurationError(f"there is no {variable}; did you mean {near[0]}?")
+    return _checked(given, lambda key: PREFIX + key.upper(), strict=False)
+
+
+def _checked(given: Mapping[str, object], where: Any, *, strict: bool) -> dict[str, Any]:
+    types = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    checked: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in types:
+            raise ConfigurationError(
+                f"{where(key)} is no setting; there are {', '.join(sorted(types))}"
+            )
+        try:
+            checked[key] = msgspec.convert(value, types[key], strict=strict)
+        except msgspec.ValidationError as error:
+            shown = "" if key == "token" else f" (it is {value!r})"
+            raise ConfigurationError(f"{where(key)} is not valid: {error}{shown}") from error
+    return checked

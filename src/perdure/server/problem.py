@@ -1,0 +1,115 @@
+"""Refusals as RFC 9457 problem documents: what went wrong, a stable code, and what to do.
+
+Every error that Perdure raises has its status and code in one table here; nothing else decides
+them. What nobody foresaw is `internal`, is logged, and shows the client nothing of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.responses import Response
+
+from perdure import errors
+from perdure.codec import encode
+from perdure.errors import PerdureError
+
+MEDIA_TYPE = "application/problem+json"
+
+PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
+    errors.PerdureError: (500, "perdure"),
+    errors.InvalidSessionIdError: (422, "invalid_session_id"),
+    errors.SessionNotFoundError: (404, "session_not_found"),
+    errors.SessionExistsError: (409, "session_exists"),
+    errors.SessionDeletedError: (404, "session_deleted"),
+    errors.EntryNotFoundError: (404, "entry_not_found"),
+    errors.SessionBusyError: (409, "session_busy"),
+    errors.SessionClosedError: (503, "session_closed"),
+    errors.NoLoopError: (409, "no_loop"),
+    errors.CursorVoidError: (422, "invalid_cursor"),
+    errors.RunEndedError: (409, "run_ended"),
+    errors.FormatTooNewError: (409, "format_too_new"),
+    errors.UnknownSchemeError: (422, "unknown_scheme"),
+    errors.MissingExtraError: (422, "missing_extra"),
+    errors.ConfigurationError: (422, "configuration"),
+    errors.LoopError: (502, "loop_failed"),
+    errors.TurnRunningError: (409, "turn_running"),
+    errors.MessageRejectedError: (409, "message_rejected"),
+    errors.SteeringUnsupportedError: (422, "steering_unsupported"),
+    errors.IdempotencyConflictError: (422, "idempotency_conflict"),
+    errors.NothingToResendError: (409, "nothing_to_resend"),
+    errors.NothingHeldError: (409, "nothing_held"),
+    errors.QueuedMessageNotFoundError: (404, "queued_message_not_found"),
+    errors.ServerClosingError: (503, "server_closing"),
+    errors.StoreError: (500, "store_failed"),
+    errors.AppendRejectedError: (422, "append_rejected"),
+    errors.AppendConflictError: (409, "append_conflict"),
+    errors.AppendUncertainError: (503, "append_uncertain"),
+    errors.StoreUnavailableError: (503, "store_unavailable"),
+    errors.UnrecoverableError: (500, "unrecoverable"),
+    errors.JournalCorruptError: (500, "journal_corrupt"),
+    errors.StateUnreplayableError: (500, "state_unreplayable"),
+}
+
+
+class Refused(Exception):
+    """A request that the server refuses by itself, before any session has heard of it."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **fields: object,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+        self.fields = fields
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **fields: object,
+) -> Response:
+    """The response of a problem; `fields` are members of its own."""
+    document = fields | {
+        "type": f"urn:perdure:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    sent = {"cache-control": "no-store", **(headers or {})}
+    return Response(encode(document), status, headers=sent, media_type=MEDIA_TYPE)
+
+
+def problem_of(error: Exception) -> Response:
+    """The response of an error that was foreseen."""
+    if isinstance(error, Refused):
+        return problem(
+            error.status, error.code, error.detail, headers=error.headers, **error.fields
+        )
+    if isinstance(error, PerdureError):
+        status, code = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+        headers = {"retry-after": "1"} if status == 503 else None
+        return problem(status, code, str(error), headers=headers, **_fields(error))
+    raise error
+
+
+def _fields(error: PerdureError) -> dict[str, object]:
+    """What an error carries, as far as it is plain."""
+    return {
+        name: value
+        for name, value in vars(error).items()
+        if not name.startswith("_") and isinstance(value, str | int | None)
+    }

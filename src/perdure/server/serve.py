@@ -1,0 +1,182 @@
+"""`perdure serve`: binds, owns the store, says its address once it accepts, and ends cleanly.
+
+The first line on standard output is the page's address, token included; everything else goes to
+the log, on standard error, where the token never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from perdure.errors import ConfigurationError
+from perdure.server.app import create_app
+from perdure.server.auth import load_token
+from perdure.server.config import Settings
+from perdure.server.journal import JournalStore
+from perdure.server.named_loop import NamedLoops
+from perdure.server.service import as_journal_store
+from perdure.server.sse import ABORT
+from perdure.stores import open_store
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_S = 3
+DEAD_PEER_MS = 60_000
+
+
+def run(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT; returns when everything is closed.
+
+    Raises:
+        ConfigurationError: nothing was started; the text says why and what to do.
+        StoreUnavailableError: another server has the store; the text says which.
+
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # there is none for this system
+        return None
+    return uvloop.new_event_loop
+
+
+async def serve(settings: Settings, *, say: Callable[[str], None] | None = None) -> None:
+    """Serves inside the running event loop; `say` is told the address once it accepts."""
+    settings.check()
+    token = load_token(settings)
+    loops = NamedLoops(settings)
+    loops.factory(loops.default)
+    listener = bind(settings.host, settings.port)
+    try:
+        port = listener.getsockname()[1]
+        address = address_of(settings.host, port)
+        opened = open_store(settings.store_url)
+        store = as_journal_store(opened, settings.store_url)
+        async with opened, _owned(store, f"the server at {address} (process {os.getpid()})"):
+            app = create_app(settings, store=store, loops=loops)
+            server = Server(app, lambda: (say or _print)(f"{address}/?token={token}"))
+            log.info("serving %s with the loop %s", settings.store_url, loops.default)
+            await server.serve(sockets=[listener])
+    finally:
+        listener.close()
+    log.info("stopped")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+@contextlib.asynccontextmanager
+async def _owned(store: JournalStore, node: str) -> AsyncIterator[None]:
+    """The store as its one server's, where the store has such a lock."""
+    acquire = getattr(store, "acquire_ownership", None)
+    if acquire is None:
+        yield
+        return
+    async with acquire(node):
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket's address, taken.
+
+    Raises:
+        ConfigurationError: somebody has the port, or the host is none of this machine's.
+
+    """
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (socket.gaierror, UnicodeError) as error:
+        raise ConfigurationError(f"host {host!r} is no address of this machine: {error}") from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+        listener.bind(address)
+        listener.listen(2048)  # now, so that a port in use is found before anything is started
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another port "
+            "(--port 0 takes any free one)"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(host: str, port: int) -> str:
+    """The address to open in a browser on this machine."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host.strip("[]"), host.strip("[]"))
+    return f"http://[{name}]:{port}" if ":" in name and name[0] != "[" else f"http://{name}:{port}"
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's own, which also lets a response abort its connection."""
+
+    def on_message_begin(self) -> None:
+        """Starts a request's scope."""
+        super().on_message_begin()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]  # a TypedDict, to be extended
+        scope["extensions"] = {ABORT: self.transport.abort}
+
+
+class Server(uvicorn.Server):
+    """uvicorn, told to say when it accepts and to end its streams before it waits for them."""
+
+    def __init__(self, app: Any, on_accept: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Protocol,
+                ws="none",
+                loop="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=SHUTDOWN_S,
+            )
+        )
+        self._app = app
+        self._on_accept = on_accept
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accepts, then says so."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_accept()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends the streams, then everything else."""
+        self._app.state.service.feed.end_streams()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal ends the server, and the process then ends with success."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
