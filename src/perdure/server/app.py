@@ -56,10 +56,8 @@ def create_app(
         async with AsyncExitStack() as stack:
             served = store
             if served is None:
-                opened = open_store(settings.store_url)
-                served = as_journal_store(
-                    await stack.enter_async_context(opened), settings.store_url
-                )
+                url = settings.store_url
+                served = as_journal_store(await stack.enter_async_context(open_store(url)), url)
             known = loops or NamedLoops(settings)
             app.state.service = await stack.enter_async_context(
                 open_service(settings, served, known)

@@ -7,6 +7,7 @@ the printed address gives. The cookie is not the token: it is derived from it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -189,10 +190,8 @@ def load_token(settings: Settings) -> str:
     path = Path(settings.data) / "token"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
+        with contextlib.suppress(FileExistsError):
             _write_new(path, secrets.token_urlsafe(32))
-        except FileExistsError:
-            pass
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace") as file:
             os.fchmod(file.fileno(), 0o600)
