@@ -31,7 +31,7 @@ def verify_session(reader: Reader, session_id: str) -> None:
 
     """
     head = reader.head(session_id)
-    last_sum = reader.load_session(session_id).first_sum
+    last_sum = head.session.first_sum
     last_tree_id: str | None = None
     branches: list[tuple[str | int, int, str]] = []
     ids: set[str] = set()
@@ -83,7 +83,7 @@ def _check_row(reader: Reader, head: Head, expected: tuple[bytes, str | None]) -
     ((last_sum, last_tree_id, incarnation),) = reader.run(query, (head.number,)).fetchall()
     if (last_sum, last_tree_id) != expected:
         raise reader.damage(head, head.last_seq, "its row", "it does not agree with its entries")
-    if incarnation != reader.load_session(head.session_id).incarnation:
+    if incarnation != head.session.incarnation:
         raise reader.damage(head, None, "its row", "it does not agree with its header")
     for table in ("by_seq", "by_id"):
         query = f"SELECT count(*) FROM {table} WHERE session = ?"

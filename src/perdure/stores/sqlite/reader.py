@@ -32,10 +32,15 @@ class Head(NamedTuple):
 
     number: int
     session_id: str
-    header: bytes
+    session: Session
     last_seq: int
     last_pos: int
     summary: bytes | None
+
+    @property
+    def look(self) -> Look:
+        """The session, where its log stands, and its summary."""
+        return Look(self.session, self.last_seq, self.summary)
 
 
 class Reader:
@@ -60,27 +65,28 @@ class Reader:
         ).fetchall()
         if not rows:
             raise SessionNotFoundError(session_id)
-        return Head._make(rows[0])
+        return self._head(rows[0])
+
+    def _head(self, row: tuple[int, str, bytes, int, int, bytes | None]) -> Head:
+        number, session_id, header, last_seq, last_pos, summary = row
+        try:
+            session = read_session(header)
+        except ValueError as error:
+            raise self._header_damage(session_id, str(error)) from error
+        if session.id != session_id:
+            raise self._header_damage(session_id, f"it names session {session.id!r}")
+        return Head(number, session_id, session, last_seq, last_pos, summary)
+
+    def _header_damage(self, session_id: str, detail: str) -> JournalCorruptError:
+        return JournalCorruptError(session_id, None, f"{self.place}, its header", detail)
 
     def load_session(self, session_id: str) -> Session:
         """The session of this id."""
-        return self._session(self.head(session_id))
-
-    def _session(self, head: Head) -> Session:
-        try:
-            session = read_session(head.header)
-        except ValueError as error:
-            raise self.damage(head, None, "its header", str(error)) from error
-        if session.id != head.session_id:
-            raise self.damage(head, None, "its header", f"it names session {session.id!r}")
-        return session
+        return self.head(session_id).session
 
     def look(self, session_id: str) -> Look:
         """The session, where its log stands, and its summary."""
-        return self._look(self.head(session_id))
-
-    def _look(self, head: Head) -> Look:
-        return Look(self._session(head), head.last_seq, head.summary)
+        return self.head(session_id).look
 
     def list_sessions(self, limit: int, after: str | None) -> LookPage:
         """Sessions by newest append first: O(limit)."""
@@ -96,9 +102,9 @@ class Reader:
             "ORDER BY last_pos DESC LIMIT ?",
             (SESSION_KIND, bound, min(limit, 2**31) + 1),
         ).fetchall()
-        heads = [Head._make(row) for row in rows[:limit]]
+        heads = [self._head(row) for row in rows[:limit]]
         more = f"{store_id}.{heads[-1].last_pos}" if heads and len(rows) > limit else None
-        return LookPage(tuple(self._look(head) for head in heads), more)
+        return LookPage(tuple(head.look for head in heads), more)
 
     def session_ids(self) -> Sequence[str]:
         """The ids of all living sessions."""
