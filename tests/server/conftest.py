@@ -23,4 +23,4 @@ async def house(store: JournalStore) -> AsyncIterator[House]:
     house = House(store)
     await house.create()
     yield house
-    await house.registry.close()
+    await house.close()

@@ -79,9 +79,18 @@ class House:
         self.loops = loops or Loops()
         self.feed = Feed()
         self.registry = Registry(store, self.loops, self.feed)
+        self._others: list[House] = []
 
-    def restart(self) -> House:
-        return House(self.store, self.loops)
+    def restart(self, loops: Loops | None = None) -> House:
+        """A new registry on the same store; it is closed with this one."""
+        other = House(self.store, loops or self.loops)
+        self._others.append(other)
+        return other
+
+    async def close(self) -> None:
+        """Shuts down."""
+        for house in (self, *self._others):
+            await house.registry.close()
 
     async def create(self) -> None:
         await self.registry.create(ID)
@@ -119,31 +128,25 @@ class House:
         assert state is not None
         return state
 
-    async def until(self, holds: Callable[[SessionLook], bool]) -> SessionLook:
+    async def until(
+        self, holds: Callable[[SessionLook], bool], session_id: str = ID
+    ) -> SessionLook:
         """Waits until the session looks so."""
-        for _ in range(2000):
-            look = await self.look()
+        for attempt in range(5000):
+            look = await self.registry.look(session_id)
             if holds(look):
                 return look
-            await asyncio.sleep(0.001 if _ > 50 else 0)
+            await asyncio.sleep(0.001 if attempt > 50 else 0)
         raise AssertionError(look)
 
     async def rest(self) -> SessionLook:
         """Waits until no turn runs."""
         return await self.until(lambda look: look.turn is None)
 
-    async def until_type(self, entry_type: str) -> None:
-        """Waits until an entry of this type is stored."""
-        for _ in range(2000):
-            if entry_type in await self.types():
-                return
-            await asyncio.sleep(0)
-        raise AssertionError(await self.types())
-
     async def until_partial(self, text: str) -> None:
         """Waits until this text of a part in the making was shown."""
-        for _ in range(2000):
+        for attempt in range(5000):
             if any(partial.text == text for partial in self.registry.partials(ID)):
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001 if attempt > 50 else 0)
         raise AssertionError(self.registry.partials(ID))

@@ -53,7 +53,7 @@ async def test_every_summary_is_the_fold_of_its_entries(house: House) -> None:
 
 async def test_messages_wait_while_a_turn_runs_and_then_run_in_order(house: House) -> None:
     gate = Gate()
-    house = House(house.store, Loops(gate))
+    house = house.restart(Loops(gate))
     await house.send("one")
     second = await house.send("two")
     third = await house.send("three")
@@ -128,7 +128,7 @@ async def test_a_stop_at_once_after_the_send_ends_the_turn_once(house: House) ->
 
 async def test_a_failed_run_ends_the_turn_failed_with_the_cause(house: House) -> None:
     gate = Gate()
-    house = House(house.store, Loops(gate))
+    house = house.restart(Loops(gate))
     sent = await house.send(FAIL)
     await house.send("later")
     gate.open()
@@ -145,7 +145,7 @@ async def test_an_error_that_is_not_ours_has_its_name_and_no_trace(house: House)
 
         return loop  # type: ignore[return-value]  # it raises before it is a loop
 
-    broken = House(house.store, Loops(factory))
+    broken = house.restart(Loops(factory))
     await broken.send("hello")
     look = await broken.rest()
     assert look.cause == "ZeroDivisionError: by zero"
@@ -268,7 +268,7 @@ async def test_a_loop_that_cannot_start_leaves_the_session_as_it_was(house: Hous
     def factory() -> Loop:
         raise OSError("no such program")
 
-    broken = House(house.store, Loops(factory))
+    broken = house.restart(Loops(factory))
     with pytest.raises(LoopError, match="no such program"):
         await broken.send("hello")
     assert await broken.types() == ["claimed"]
@@ -285,7 +285,7 @@ async def test_a_waiting_message_whose_loop_cannot_start_fails_visibly(house: Ho
             raise OSError("no such program")
         return gate()
 
-    broken = House(house.store, Loops(factory))
+    broken = house.restart(Loops(factory))
     await broken.send("a")
     await broken.send("b")
     await broken.send("c")
@@ -299,7 +299,7 @@ async def test_a_waiting_message_whose_loop_cannot_start_fails_visibly(house: Ho
 async def test_resend_moves_the_leaf_to_the_input_and_names_what_it_resends(house: House) -> None:
     with pytest.raises(NothingToResendError):
         await house.registry.resend(ID)
-    failing = House(house.store, Loops(ScriptedLoop([Say("half"), Fail()], [Say("whole")])))
+    failing = house.restart(Loops(ScriptedLoop([Say("half"), Fail()], [Say("whole")])))
     sent = await failing.send("question")
     await failing.rest()
     assert await failing.texts() == ["question", "half"]
@@ -337,7 +337,7 @@ async def test_open_calls_are_repaired_in_the_batch_of_the_next_message(house: H
 
 async def test_the_model_sees_the_path_up_to_the_input(house: House) -> None:
     loop = ScriptedLoop([Say("one")], [Say("two")])
-    other = House(house.store, Loops(loop))
+    other = house.restart(Loops(loop))
     await other.send("a")
     await other.rest()
     await other.send("b")
@@ -380,7 +380,7 @@ async def test_a_loop_that_swallows_its_cancellation_still_stops(house: House) -
     def factory() -> Loop:
         return _stubborn
 
-    stubborn = House(house.store, Loops(factory))
+    stubborn = house.restart(Loops(factory))
     sent = await stubborn.send("hello")
     await stubborn.until_partial("x")
     await stubborn.registry.stop(ID)

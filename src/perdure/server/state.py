@@ -70,7 +70,7 @@ class QueuedMessage(Struct, frozen=True, array_like=True):
     parts: tuple[Json, ...]
 
 
-class State(Struct, frozen=True, omit_defaults=True):
+class State(Struct, frozen=True):
     """What a journal up to `last_seq` comes to."""
 
     schema: int = SCHEMA
