@@ -15,13 +15,16 @@ from typing import Any
 
 from perdure.agent import DurableAgent, open_agent
 from perdure.cli.conversation import Conversation
-from perdure.cli.place import add_store_to, open_for_writing
+from perdure.cli.place import add_store_to
 from perdure.cli.render import call_text, summary_line
 from perdure.cli.terminal import Terminal, cut, one_line
 from perdure.entry import Message
 from perdure.errors import StoreError, UnrecoverableError
 from perdure.loop import LoopFactory
+from perdure.server.config import Settings, load_settings
+from perdure.server.named_loop import NamedLoops
 from perdure.store import check_session_id
+from perdure.stores import open_store
 from perdure.view import open_calls
 
 _SHOWN_ENTRIES = 6
@@ -33,9 +36,7 @@ def add_to(verbs: Any) -> None:
     verb = verbs.add_parser("chat", help="talk to an agent in this terminal; no server needed")
     verb.add_argument("session_id", metavar="SESSION", help="goes on with it, or begins it")
     verb.add_argument("--loop", metavar="NAME", help="what answers: shell, or provider:model")
-    verb.add_argument(
-        "--workspace", metavar="FOLDER", default=".", help="where tools run (this folder)"
-    )
+    verb.add_argument("--workspace", metavar="FOLDER", help="where tools run (this folder)")
     add_store_to(verb)
     verb.set_defaults(run=run)
 
@@ -43,8 +44,10 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Talks until the input ends; 1 if a run failed and nobody was there to see it."""
     check_session_id(options.session_id)
-    factory = loop_factory(options.loop, options.workspace)
-    store = open_for_writing(options)
+    given = {name: getattr(options, name) for name in ("store", "loop", "workspace")}
+    settings = load_settings(given)
+    factory = loop_factory(settings)
+    store = open_store(settings.store_url)
     with asyncio.Runner() as runner:
         try:
             agent = runner.run(open_agent(options.session_id, factory, store=store))
@@ -53,11 +56,17 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             runner.run(store.close())
 
 
-def loop_factory(name: str | None, workspace: str) -> LoopFactory:
-    """The loop of this name, or the default one; what cannot start says so at once."""
-    from perdure.loops import default_loop_name, loop_by_name
+def loop_factory(settings: Settings) -> LoopFactory:
+    """The loop that is set, or the first one that can run here; it has been made once, to see.
 
-    return loop_by_name(name or default_loop_name(), workspace=workspace)
+    Raises:
+        ConfigurationError, MissingExtraError: there is none of this name, or it cannot start.
+
+    """
+    loops = NamedLoops(settings)
+    factory = loops.factory(loops.default)
+    factory()
+    return factory
 
 
 def _talk(runner: asyncio.Runner, agent: DurableAgent, terminal: Terminal) -> int:

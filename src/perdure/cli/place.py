@@ -42,16 +42,6 @@ def add_store_to(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def store_url(options: argparse.Namespace) -> str:
-    """The URL of the store that is meant."""
-    return load_settings({"store": options.store}).store_url
-
-
-def open_for_writing(options: argparse.Namespace) -> Store:
-    """The store that is meant; it is made when something is first written."""
-    return open_store(store_url(options))
-
-
 def open_for_reading(options: argparse.Namespace) -> ListingStore:
     """The store that is meant, which is there already.
 
@@ -59,7 +49,7 @@ def open_for_reading(options: argparse.Namespace) -> ListingStore:
         StoreUnavailableError: there is none at that place; none was made.
         ConfigurationError: a memory store, which nobody else can have written.
     """
-    url = store_url(options)
+    url = load_settings({"store": options.store}).store_url
     store = open_store(url)
     scheme, _, path = url.partition(":///")
     if url.startswith("memory:"):

@@ -36,9 +36,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     names = ("store", "host", "port", "loop", "workspace", "data")
     settings = load_settings({name: getattr(options, name) for name in names})
     try:
-        from perdure.server.serve import serve
+        from perdure.server import serve
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise
         raise MissingExtraError("perdure serve", "server") from error
-    return serve(settings)
+    serve.run(settings)
+    return 0
