@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from perdure.errors import ConfigurationError, MissingExtraError, UnknownSchemeError
 from perdure.store import Store
@@ -23,6 +23,7 @@ def open_store(url: str) -> Store:
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise UnknownSchemeError(url, SCHEMES)
+    scheme = scheme.lower()
     match scheme:
         case "memory":
             if rest.strip("/"):
@@ -33,7 +34,7 @@ def open_store(url: str) -> Store:
         case "jsonl":
             from perdure.stores.jsonl import JsonlStore
 
-            return JsonlStore(_path(url))
+            return JsonlStore(_path(url, scheme, rest))
         case "sqlite":
             try:
                 from perdure.stores.sqlite import SqliteStore
@@ -42,22 +43,22 @@ def open_store(url: str) -> Store:
                     raise
                 raise MissingExtraError("the SQLite store (apsw)", "all") from error
 
-            return SqliteStore(_path(url))
+            return SqliteStore(_path(url, scheme, rest))
         case _:
             raise UnknownSchemeError(url, SCHEMES)
 
 
-def _path(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc:
+def _path(url: str, scheme: str, rest: str) -> str:
+    spelling = f"write {scheme}:///relative/path or {scheme}:////absolute/path"
+    host, slash, path = rest.partition("/")
+    if host or not slash:
+        named = f"names a host, {host!r}" if host else "has no path"
+        raise ConfigurationError(f"{url!r} {named}: {spelling}")
+    path = unquote(path)
+    if not path.strip("/") or "\x00" in path:
+        raise ConfigurationError(f"{url!r} has no path of its own: {spelling}")
+    if "?" in rest or "#" in rest:
         raise ConfigurationError(
-            f"{url!r} names a host, {parts.netloc!r}: write {parts.scheme}:///relative/path or "
-            f"{parts.scheme}:////absolute/path"
-        )
-    path = unquote(parts.path[1:])
-    if not path or parts.query or parts.fragment:
-        raise ConfigurationError(
-            f"{url!r} has no path of its own: write {parts.scheme}:///relative/path or "
-            f"{parts.scheme}:////absolute/path"
+            f"{url!r} has a query or a fragment, which a path has not: write ? as %3F and # as %23"
         )
     return path
