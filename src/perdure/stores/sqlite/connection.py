@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -62,7 +63,8 @@ def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
         pragma(connection, "temp_store = memory")
         pragma(connection, "wal_checkpoint(passive)")
     except BaseException as error:
-        connection.close(True)
+        with suppress(apsw.Error):  # nothing was written through it
+            connection.close(True)
         if isinstance(error, apsw.Error):
             raise fault(error, path) from error
         raise

@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -142,7 +143,9 @@ class Writer:
         self._ledger = None
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            connection.close(True)
+            # What was committed is synced in the log; only moving it into the file can fail here.
+            with suppress(apsw.Error):
+                connection.close(True)
 
     def _serve(self) -> None:
         while True:
