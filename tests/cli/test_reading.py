@@ -136,7 +136,9 @@ def test_verify_prints_each_damage_and_fails(tmp_path: Path) -> None:
 def test_verify_finds_bytes_that_were_changed(kept: Kept, tmp_path: Path) -> None:
     if kept.url.startswith("sqlite"):
         with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection, connection:
-            connection.execute("UPDATE entries SET raw = CAST(replace(raw, '1234', '4321') AS BLOB)")
+            connection.execute(
+                "UPDATE entries SET raw = CAST(replace(raw, '1234', '4321') AS BLOB)"
+            )
     else:
         (file,) = (tmp_path / "sessions").glob("*.jsonl")
         file.write_bytes(file.read_bytes().replace(b"1234", b"4321"))

@@ -78,7 +78,7 @@ def _talk(runner: asyncio.Runner, agent: DurableAgent, terminal: Terminal) -> in
     failed = False
     while (line := _read_line(terminal, interactive=interactive)) is not None:
         if line.strip():
-            failed |= not _answer(runner, agent, line, terminal, interactive=interactive)
+            failed |= _answer(runner, agent, line, terminal, interactive=interactive)
     return 1 if failed and not interactive else 0
 
 
