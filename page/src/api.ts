@@ -111,7 +111,8 @@ export const discardMessage = (sessionId: string, messageId: string): Promise<nu
 export const forkSession = (sessionId: string, newId: string): Promise<unknown> =>
   call("POST", sessionUrl(sessionId, "/fork"), { session_id: newId });
 
-export const compactSession = (sessionId: string): Promise<unknown> =>
+/** `entry` is null where there was nothing to summarise. */
+export const compactSession = (sessionId: string): Promise<{ entry?: unknown }> =>
   call("POST", sessionUrl(sessionId, "/compact"), {});
 
 export const deleteSession = (sessionId: string): Promise<null> =>

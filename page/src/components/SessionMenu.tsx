@@ -11,8 +11,12 @@ export function SessionMenu({ id }: { id: string }) {
   const compact = async (): Promise<void> => {
     close();
     await attempt(async () => {
-      await compactSession(id);
-      say("Compacted: earlier messages stay here, the model reads their summary.");
+      const { entry } = await compactSession(id);
+      say(
+        entry === null
+          ? "There is nothing to compact yet."
+          : "Compacted: earlier messages stay here, the model reads their summary.",
+      );
     });
   };
   return (

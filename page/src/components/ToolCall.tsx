@@ -50,15 +50,17 @@ export function ToolCall({ call, isActive, output, isAnswer }: ToolCallProps) {
     >
       {() => (
         <>
-          <h3>Input</h3>
-          <div data-testid="tool-input">
-            {asked.elided && asked.href ? (
-              <Elided href={asked.href} bytes={asked.bytes} />
-            ) : (
-              <pre>{showJson(asked.arguments ?? null)}</pre>
-            )}
-          </div>
-          <h3>Output</h3>
+          {isAnswer ? (
+            <Fold class="reasoning" testId="tool-input-fold" summary="Input">
+              {() => <Input call={asked} />}
+            </Fold>
+          ) : (
+            <>
+              <h3>Input</h3>
+              <Input call={asked} />
+              <h3>Output</h3>
+            </>
+          )}
           <div data-testid="tool-output">
             {result !== null && <ToolResult part={result} />}
             {result === null && isActive && <LiveOutput text={output ?? ""} />}
@@ -67,6 +69,18 @@ export function ToolCall({ call, isActive, output, isAnswer }: ToolCallProps) {
         </>
       )}
     </Fold>
+  );
+}
+
+function Input({ call }: { call: Part }) {
+  return (
+    <div data-testid="tool-input">
+      {call.elided && call.href ? (
+        <Elided href={call.href} bytes={call.bytes} />
+      ) : (
+        <pre>{showJson(call.arguments ?? null)}</pre>
+      )}
+    </div>
   );
 }
 
