@@ -24,7 +24,7 @@ from perdure.errors import (
 from perdure.store import Receipt
 from perdure.stores.sqlite import SqliteStore, connection
 from perdure.stores.sqlite.schema import TAIL_LENGTH
-from perdure.testing.store_contract import messages, raws, seqs
+from perdure.testing.store_cases import messages, raws, seqs
 
 
 def mode(path: Path) -> int:
@@ -251,10 +251,11 @@ async def test_what_a_store_remembers_yields_to_what_another_did(tmp_path: Path)
         await two.verify_session("s")
 
 
-async def test_a_position_is_never_given_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [5, TAIL_LENGTH])
+async def test_a_position_is_never_given_twice(tmp_path: Path, length: int) -> None:
     async with SqliteStore(tmp_path / "s.db") as one, SqliteStore(tmp_path / "s.db") as two:
         await one.create_session("a", entries=messages(1))
-        await one.create_session("b", entries=messages(TAIL_LENGTH))
+        await one.create_session("b", entries=messages(length))
         page = await one.list_sessions(limit=1)
         await one.delete_session("b")
         await two.create_session("c", entries=messages(2))
