@@ -22,7 +22,8 @@ check: $(READY)  ## lint, format, types, imports, and what is committed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python hatch_build.py check
 	$(BIN)/python .ci/committed.py
 
 crash: $(READY) $(STATIC)  ## kill the server and the library at 200 random moments
@@ -32,7 +33,7 @@ bench: $(READY)  ## run every benchmark in bench/
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
 page: $(READY)  ## build the page into the package
-	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(BIN)/python hatch_build.py
 
 requirements: $(READY)  ## pin the development packages anew
 	$(BIN)/python -m pip install --quiet pip-tools
@@ -40,7 +41,7 @@ requirements: $(READY)  ## pin the development packages anew
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  --extra server --extra models --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 
-$(READY): requirements-dev.txt pyproject.toml $(wildcard hatch_build.py)
+$(READY): requirements-dev.txt pyproject.toml hatch_build.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
