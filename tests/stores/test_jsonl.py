@@ -24,7 +24,7 @@ from perdure.errors import (
 from perdure.stores import jsonl_file
 from perdure.stores.jsonl import JsonlStore
 from perdure.testing.nasty import DISTINCT_SESSION_IDS
-from perdure.testing.store_contract import messages, placed, raws, seqs
+from perdure.testing.store_cases import messages, placed, raws, seqs
 
 HEADER = (
     b'{"type":"session_init","id":"s","parent_id":null,'

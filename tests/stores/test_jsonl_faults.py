@@ -19,7 +19,7 @@ from perdure.errors import (
     StoreUnavailableError,
 )
 from perdure.stores.jsonl import JsonlStore
-from perdure.testing.store_contract import messages, raws, seqs
+from perdure.testing.store_cases import messages, raws, seqs
 
 BATCHES = [messages(1, "a"), messages(3, "b"), messages(1, "c"), messages(2, "d")]
 

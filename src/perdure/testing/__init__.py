@@ -5,6 +5,7 @@ Names load when they are asked for, so that only the contracts need pytest.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ _HOMES = {
     "write_script": "scripted_loop",
 }
 
+_CONTRACTS = ("JournalContract", "StoreContract")
+
 __all__ = [
     "Call",
     "Fail",
@@ -61,5 +64,17 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _CONTRACTS:
+        _explain_asserts()
     value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     return value
+
+
+def _explain_asserts() -> None:
+    """Has pytest show what a contract's failed assert compared, as it does in a test's own file."""
+    import pytest
+
+    for home in ("append_cases", "byte_cases", "writer_cases", "journal_contract"):
+        module = f"{__name__}.{home}"
+        if module not in sys.modules:
+            pytest.register_assert_rewrite(module)
