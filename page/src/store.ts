@@ -176,6 +176,7 @@ function fold(events: readonly SseEvent[]): void {
     const isShown = state !== null && body.session_id === state.sessionId;
     if (event === "status") {
       list = takeListingStatus(list, body as Look);
+      isVoid ||= isShown && isReborn(state, body as Look);
       if (isShown && state) state = reduce(state, { type: "status", look: body as Look });
     } else if (event === "void") {
       isVoid ||= isShown;
@@ -192,6 +193,11 @@ function fold(events: readonly SseEvent[]): void {
   if (isVoid) void reopen();
   else if (state?.hasGap) reopenSoon();
   else if (state?.isStale) void refetch();
+}
+
+/** Whether a session that was deleted is there again, as another incarnation of its id. */
+function isReborn(state: SessionState | null, look: Look): boolean {
+  return state?.status === "deleted" && look.status !== "deleted" && look.session_id === state.sessionId;
 }
 
 function reopenSoon(): void {
@@ -239,7 +245,9 @@ export async function loadOlder(): Promise<void> {
 
 async function refreshListing(): Promise<void> {
   await attempt(async () => {
-    listing.value = takeFirstPage(listing.value, await api.listSessions(null));
+    const page = await api.listSessions(null);
+    listing.value = takeFirstPage(listing.value, page);
+    if (page.sessions.some((look) => isReborn(session.value, look))) void reopen();
   });
 }
 
