@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from perdure.codec import Entry
+from perdure.codec import Entry, read_entry
 from perdure.errors import (
+    AppendRejectedError,
     AppendUncertainError,
     SessionExistsError,
     SessionNotFoundError,
@@ -126,7 +128,7 @@ async def test_a_call_that_fails_loses_nothing(
         assert failure is not None
         failed += 1
         await go_on(root, acknowledged, failure)
-    assert failed == {"write": 5, "fdatasync": 5, "fsync": 2, "link": 1}[kind]
+    assert failed == {"write": 5, "fdatasync": 5, "fsync": 3, "link": 1}[kind]
     assert failure is None
 
 
@@ -195,3 +197,44 @@ async def test_without_durability_nothing_is_synced(tmp_path: Path, disk: Faulty
         await store.append_entries("s", messages(1, "b"))
         assert seqs(await store.load_entries("s")) == [1, 2, 3]
     assert not disk.disarm()
+
+
+async def test_nobody_reads_what_is_not_synced_yet_and_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.jsonl"
+    async with JsonlStore(tmp_path) as store:
+        await store.create_session("s", entries=messages(2))
+        await store.append_entries("s", messages(1, "a"))
+        written, may_sync, real = asyncio.Event(), threading.Event(), os.fdatasync
+        loop = asyncio.get_running_loop()
+
+        def held(fd: int) -> None:
+            loop.call_soon_threadsafe(written.set)
+            may_sync.wait(20)
+            real(fd)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", held)
+            appending = asyncio.create_task(store.append_entries("s", messages(2, "b")))
+            await asyncio.wait_for(written.wait(), 20)
+            assert b'"b1"' in path.read_bytes()
+            assert seqs(await store.load_entries("s")) == [1, 2, 3]
+            assert seqs(await store.load_entries("s", after=2)) == [3]
+            assert seqs(await store.load_entries("s", after=3)) == []
+            assert not appending.done()
+            may_sync.set()
+            await appending
+        assert seqs(await store.load_entries("s", after=2)) == [3, 4, 5]
+
+
+async def test_an_entry_of_two_lines_is_refused(tmp_path: Path) -> None:
+    raw = b'{"type":"odd",\n"id":"x","created_at":"2026-01-01T00:00:00Z"}'
+    async with JsonlStore(tmp_path) as store:
+        await store.create_session("s")
+        for bad in (read_entry(raw), read_entry(raw.replace(b"\n", b"") + b" ")):
+            with pytest.raises(AppendRejectedError, match="one line"):
+                await store.append_entries("s", [bad])
+            with pytest.raises(AppendRejectedError, match="one line"):
+                await store.create_session("t", entries=[bad])
+        assert os.listdir(tmp_path) == ["s.jsonl"]

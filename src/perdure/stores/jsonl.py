@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from perdure.codec import Draft, Entry, StoredEntry, seal_all
 from perdure.errors import (
+    AppendRejectedError,
     JournalCorruptError,
     PerdureError,
     SessionNotFoundError,
@@ -78,7 +79,7 @@ class JsonlStore(ClosingStore):
         """Creates the session's file, whole or not at all; see `Store.create_session`."""
         session = new_session(session_id, parent_id)
         self._check_open()
-        sealed = seal_all(entries)
+        sealed = _seal_lines(entries)
         file = JournalFile(self._root, session_id, durable=self._durable)
         return await self._in_thread(self._writers, partial(file.create, session, sealed))
 
@@ -104,7 +105,7 @@ class JsonlStore(ClosingStore):
         """
         check_session_id(session_id)
         self._check_open()
-        append = Append(seal_all(entries), expected_seq, incarnation)
+        append = Append(_seal_lines(entries), expected_seq, incarnation)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         slot = self._slots.get(session_id)
         if slot is None:
@@ -148,8 +149,10 @@ class JsonlStore(ClosingStore):
         self._take_off(session_id, slot)
 
     def _forget_some(self) -> None:
+        if (too_many := len(self._slots) - REMEMBERED) <= 0:
+            return
         idle = [name for name, slot in self._slots.items() if not slot.is_flying]
-        for name in idle[: max(len(self._slots) - REMEMBERED, 0)]:
+        for name in idle[:too_many]:
             self._slots.pop(name).file.close()
 
     async def session_ids(self) -> Sequence[str]:
@@ -227,3 +230,11 @@ class JsonlStore(ClosingStore):
 
     async def _in_thread(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+def _seal_lines(drafts: Sequence[Draft | Entry]) -> tuple[Entry, ...]:
+    entries = seal_all(drafts)
+    for entry in entries:
+        if b"\n" in entry.raw or not entry.raw.endswith(b"}"):
+            raise AppendRejectedError(f"entry {entry.id!r} is not one line of JSON")
+    return entries

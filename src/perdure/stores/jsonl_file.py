@@ -72,11 +72,12 @@ class JournalFile:
         self._sound: Sound | None = None
         self._identity: tuple[int, int] | None = None
         self._synced_size = 0
+        self._is_name_synced = False
         self._is_writing = False
 
     def close(self) -> None:
         """Forgets what is remembered."""
-        fd, self._fd, self._sound = self._fd, None, None
+        fd, self._fd, self._sound, self._is_name_synced = self._fd, None, None, False
         if fd is not None:
             os.close(fd)
 
@@ -187,6 +188,9 @@ class JournalFile:
         try:
             with unavailable(f"{self._path} cannot be appended to; nothing was stored"):
                 outcomes, new = self._place(fd, sound, appends)
+                if self._durable and not self._is_name_synced:
+                    sync_folder(self._root)  # whoever created the file may not have come so far
+                    self._is_name_synced = True
                 if new:
                     self._cut_torn_tail(fd, sound)
                     self._append(fd, sound, new)
