@@ -31,6 +31,7 @@ from perdure.view import (
     repairs,
     transcript_view,
 )
+from tests.unit.checks import answers, check_model_view
 from tests.unit.strategies import paths
 
 
@@ -47,26 +48,6 @@ def calls(*ids: str) -> Message:
 
 def result(call_id: str, said: str = "r", *, interrupted: bool = False) -> Message:
     return Message("tool", (ToolResult(call_id, (Text(said),), interrupted=interrupted),))
-
-
-def answers(view: Sequence[Message]) -> list[tuple[str, str]]:
-    return [(each.call_id, each.text) for message in view for each in message.tool_results]
-
-
-def check_model_view(view: Sequence[Message]) -> None:
-    """Exactly one result for each call, in call order, right behind its message; no other."""
-    expected: list[str] = []
-    for message in view:
-        if message.tool_results:
-            (found,) = message.tool_results
-            assert message.role == "tool"
-            assert len(message.parts) == 1
-            assert expected
-            assert found.call_id == expected.pop(0)
-        else:
-            assert not expected
-            expected = [call.call_id for call in message.tool_calls]
-    assert not expected
 
 
 @given(paths())
