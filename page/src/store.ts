@@ -169,6 +169,7 @@ function flush(): void {
 
 function fold(events: readonly SseEvent[]): void {
   let state = session.value;
+  const before = state?.status;
   let list = listing.value;
   let isVoid = false;
   for (const { event, data, id } of events) {
@@ -192,6 +193,7 @@ function fold(events: readonly SseEvent[]): void {
   session.value = state;
   if (isVoid) void reopen();
   else if (state?.hasGap) reopenSoon();
+  else if (state?.status === "deleted" && before !== "deleted") stream?.reconnect();
   else if (state?.isStale) void refetch();
 }
 

@@ -44,6 +44,11 @@ export class Stream {
     this.drop();
   }
 
+  /** Connects anew, to what the address names now. */
+  reconnect(): void {
+    if (!this.isClosed) this.connect();
+  }
+
   private drop(): void {
     clearTimeout(this.timer);
     this.abort?.abort();
