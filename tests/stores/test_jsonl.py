@@ -174,6 +174,33 @@ async def test_a_tail_torn_at_any_byte_is_cut_and_kept_beside(tmp_path: Path) ->
         assert (folder / "s.torn-1").read_bytes() == whole[sound:cut]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_whichever_pages_of_the_last_write_a_disk_has_kept(
+    tmp_path: Path, count: int
+) -> None:
+    last = [placed(f"last{n}", None, "x" * 300) for n in range(count)]
+    path = await make(tmp_path, messages(2))
+    acknowledged = path.read_bytes()
+    async with JsonlStore(tmp_path) as store:
+        await store.append_entries("s", last)
+        whole = path.read_bytes()
+        written = whole[len(acknowledged) :]
+        size = len(written) // 7 + 1
+        for kept in range(2**7):
+            pages = [
+                written[n * size : (n + 1) * size] if kept >> n & 1 else b"\x00" * size
+                for n in range(7)
+            ]
+            other = tmp_path / f"k{kept}.jsonl"
+            header = whole.partition(b"\n")[0].replace(b'"id":"s"', b'"id":"k%d"' % kept)
+            rest = acknowledged.partition(b"\n")[2]
+            other.write_bytes(header + b"\n" + rest + b"".join(pages)[: len(written)])
+            stored = await store.load_entries(f"k{kept}")
+            assert raws(stored) == raws([*messages(2), *(last if kept == 2**7 - 1 else [])])
+            await store.append_entries(f"k{kept}", last)
+            assert raws(await store.load_entries(f"k{kept}")) == raws([*messages(2), *last])
+
+
 async def test_a_last_entry_that_misses_only_its_newline_is_kept(tmp_path: Path) -> None:
     whole = (await make(tmp_path / "whole", messages(2), messages(3, "last"))).read_bytes()
     for lines in range(1, 7, 2):

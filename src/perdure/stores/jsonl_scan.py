@@ -1,8 +1,10 @@
 """Reading a journal's lines in order: where its sound part ends, and what is damage.
 
 A line ends at byte 0x0A and nowhere else. An invalid or half-batch suffix with nothing valid after
-it is a *torn tail*: it was never acknowledged, and is not part of the journal. A complete valid
-last line that misses only its newline is. Anything else that is not the next entry is damage.
+it is a *torn tail*: it was never acknowledged, and is not part of the journal. A batch is torn as a
+whole, since a disk writes the pages of one write in any order: lines of the batch that a tail began
+with are not valid after it. A complete valid last line that misses only its newline is part of the
+journal. Anything else that is not the next entry is damage.
 """
 
 from __future__ import annotations
@@ -144,16 +146,21 @@ class _Scan:
         self.batch.append((StoredEntry(seq, entry), self.base + start, running_sum))
 
     def _check_torn(self, bad: int, start: int, detail: str) -> None:
-        """The line at `bad` is invalid: fine, if nothing valid follows it."""
-        while start < len(self.data):
+        """The line at `bad` is invalid: fine, if nothing valid follows it but its own batch."""
+        size = len(self.data)
+        while start < size:
             end = self.data.find(b"\n", start)
-            stop = len(self.data) if end < 0 else end
+            stop = size if end < 0 else end
             try:
-                _read_sound_line(self.data[start:stop])
+                line = _read_sound_line(self.data[start:stop])
             except ValueError:
-                start = stop + 1
+                pass
             else:
-                self._damaged(bad, detail)
+                k, n = line.batch or (1, 1)
+                of_torn_batch = line.seq == self.sound.last_seq + k and len(self.batch) + 1 < k <= n
+                if not of_torn_batch:
+                    self._damaged(bad, detail)
+            start = stop + 1
 
     def _damaged(self, start: int, detail: str) -> NoReturn:
         seq = self.sound.last_seq + len(self.batch) + 1
