@@ -92,6 +92,7 @@ class Ledger:
     def _catch_up(self) -> None:
         file_format = pragma(self._connection, "user_version")
         if not isinstance(file_format, int) or file_format > FILE_FORMAT:
+            self._run("ROLLBACK")
             raise FormatTooNewError(self._place, int(str(file_format)), FILE_FORMAT)
         self._ends.clear()
         meta: dict[str, int] = dict(self._run("SELECT name, value FROM meta").fetchall())

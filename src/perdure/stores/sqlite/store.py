@@ -206,6 +206,7 @@ class SqliteStore(ClosingStore):
 
     def _shut(self) -> None:
         self._readers.close()
+        self._writer.drop()
         self._owner.release()
 
     def _check_open(self) -> None:
@@ -225,7 +226,7 @@ class SqliteStore(ClosingStore):
 
     async def _ask_about(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         self._check_open()
-        if not self._writer.is_open:
+        if not self._writer.has_opened:
             await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.open)))
         self._check_open()
         try:

@@ -21,6 +21,7 @@ import apsw
 
 from perdure.errors import (
     AppendUncertainError,
+    FormatTooNewError,
     PerdureError,
     StoreUnavailableError,
 )
@@ -57,7 +58,7 @@ class Writer:
         self._is_stopped = False
         self._connection: apsw.Connection | None = None
         self._ledger: Ledger | None = None
-        self.is_open = False
+        self.has_opened = False
         self.listeners: dict[object, tuple[Loop, Listener]] = {}
 
     # The event loop's side
@@ -135,11 +136,13 @@ class Writer:
         if self._connection is None:
             self._connection = open_writer(self._path, self._synchronous)
             self._ledger = Ledger(self._connection, self._path)
-            self.is_open = True
+            self.has_opened = True
 
-    def _drop(self) -> None:
-        """Closes the connection and forgets everything: the next request starts from the file."""
-        self.is_open = False
+    def drop(self) -> None:
+        """Closes the connection and forgets everything; in the thread only.
+
+        The next request starts from what the file says.
+        """
         self._ledger = None
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -162,14 +165,14 @@ class Writer:
             if work is None:
                 break
             work()
-        self._drop()
+        self.drop()
 
     def _commit_and_tell(self, group: list[_Request]) -> None:
         hints: list[str] = []
         try:
             outcomes = self._commit(group, hints)
         except Exception as error:  # the thread's outermost frame: nobody may wait for ever
-            self._drop()
+            self.drop()
             failure = StoreUnavailableError(f"the writer of {str(self._path)!r} failed: {error!r}")
             failure.__cause__ = error
             outcomes = [failure] * len(group)
@@ -184,21 +187,27 @@ class Writer:
             outcomes = [_attempt(request, ledger) for request in group]
             ledger.flush()
         except (PerdureError, apsw.Error) as error:
-            self._drop()
+            if not self._is_untouched_by(error):
+                self.drop()
             if isinstance(error, _DAMAGE) and len(group) > 1:
                 return [outcome for request in group for outcome in self._commit([request], hints)]
             return [self._failure(request, error) for request in group]
         try:
             ledger.commit()
         except apsw.BusyError as error:
-            self._drop()
+            self.drop()
             return [self._failure(request, error) for request in group]
         except apsw.Error as error:
-            self._drop()
+            self.drop()
             return [self._uncertain(outcome, error) for outcome in outcomes]
         hints.extend(ledger.hints)
         ledger.hints.clear()
         return outcomes
+
+    def _is_untouched_by(self, error: Exception) -> bool:
+        """Whether the transaction never began, so that what is remembered stays true."""
+        has_transaction = self._connection is not None and self._connection.in_transaction
+        return isinstance(error, apsw.BusyError | FormatTooNewError) and not has_transaction
 
     def _failure(self, request: _Request, error: Exception) -> PerdureError:
         if isinstance(error, PerdureError):
