@@ -162,7 +162,7 @@ async def test_a_tail_torn_at_any_byte_is_cut_and_kept_beside(tmp_path: Path) ->
         folder = tmp_path / f"{cut}"
         folder.mkdir()
         torn = write(folder, whole[:cut])
-        async with JsonlStore(folder) as store:
+        async with JsonlStore(folder, durable=False) as store:
             assert raws(await store.load_entries("s")) == raws(messages(2))
             await store.verify_session("s")
             assert torn.read_bytes() == whole[:cut]

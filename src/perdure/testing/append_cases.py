@@ -159,6 +159,9 @@ class AppendCases(StoreCases):
         async with await self.open_store(tmp_path) as store:
             await store.create_session("s")
             twin = text("twin")
+            deep: list[object] = []
+            for _ in range(100_000):
+                deep = [deep]
             bad: list[list[object]] = [
                 [text("fine"), {"type": "message"}],
                 [text("fine"), ephemeral("never stored")],
@@ -166,6 +169,7 @@ class AppendCases(StoreCases):
                 [text("fine"), text("x" * 10).__class__("user", (Text("y"),), id="")],
                 [twin, text("between"), twin],
                 [text("fine"), Custom(kind="c", data={"deep": object()})],
+                [text("fine"), Custom(kind="c", data=deep)],
             ]
             for entries in bad:
                 with pytest.raises(AppendRejectedError):

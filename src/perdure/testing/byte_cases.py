@@ -174,6 +174,16 @@ class ByteCases(StoreCases):
             assert raws(stored)[1] == seal(big).raw
             assert len(stored[3].raw) > 2 * 1_048_576
 
+    async def test_a_tool_result_of_16_megabytes_is_stored_whole(self, tmp_path: Path) -> None:
+        output = "0123456789abcde\n" * 1_048_576
+        async with await self.open_store(tmp_path) as store:
+            await store.create_session("s")
+            message = Message("tool", (ToolResult("c", (Text(output),)),))
+            await store.append_entries("s", [message, text("after")])
+            view = (await store.load_entries("s"))[0].view
+            assert isinstance(view, Message)
+            assert view.tool_results[0].text == output
+
     async def test_a_batch_of_a_thousand_is_one_batch(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:
             await store.create_session("s")
