@@ -4,7 +4,9 @@ PerdureError
 ├─ InvalidSessionIdError   ├─ SessionNotFoundError   ├─ SessionExistsError   ├─ SessionDeletedError
 ├─ EntryNotFoundError      ├─ SessionBusyError       ├─ SessionClosedError   ├─ NoLoopError
 ├─ CursorVoidError         ├─ RunEndedError          ├─ FormatTooNewError
-├─ UnknownSchemeError      ├─ MissingExtraError      ├─ ConfigurationError   ├─ LoopError
+├─ UnknownSchemeError      ├─ MissingExtraError      ├─ ConfigurationError
+├─ LoopError
+│   └─ ModelError              a model's provider failed; status
 ├─ TurnRunningError        ├─ MessageRejectedError   ├─ SteeringUnsupportedError
 ├─ IdempotencyConflictError ├─ NothingToResendError  ├─ NothingHeldError
 ├─ QueuedMessageNotFoundError ├─ ServerClosingError
@@ -246,6 +248,17 @@ class ServerClosingError(PerdureError):
 
     def __init__(self) -> None:
         super().__init__("the server is shutting down and takes no more commands; try again")
+
+
+class ModelError(LoopError):
+    """A model's provider failed, or the connection to it; what had been finished is stored.
+
+    `status` is the HTTP status that the provider gave, or None.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class StoreError(PerdureError):

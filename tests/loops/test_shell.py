@@ -11,7 +11,6 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from tests.loops.handmade import Context, ask, collect
 
 from perdure.entry import File, Message, Text, ToolCall, ToolResult, text
 from perdure.errors import ConfigurationError, LoopError
@@ -25,6 +24,7 @@ from perdure.loop import (
     ToolStarted,
 )
 from perdure.loops.shell import Shell
+from tests.loops.handmade import Context, ask, collect
 
 
 def result_of(events: list[LoopEvent]) -> ToolResult:

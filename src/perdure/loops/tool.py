@@ -1,0 +1,160 @@
+"""A tool: a plain Python function, its JSON schema from its type hints and its docstring.
+
+Arguments are validated before the function is called; a synchronous function runs in a thread.
+Whatever goes wrong in a tool is a result that the model can read, never a dead run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from perdure.codec import encode
+from perdure.entry import File, Json, ResultPart, Text, ToolCall, ToolResult
+from perdure.errors import AppendRejectedError, ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_ai.tools import ToolDefinition
+
+ToolFunction = Callable[..., Any]
+"""A function with type hints, `async` or not. Its name and docstring are what the model reads.
+
+It returns text, a `Text`, a `File`, a list of those, or any value that can be written as JSON.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may know of its call: give it a first parameter of this type.
+
+    `idempotency_key` is the same for the same call whenever it is made again, so that a tool whose
+    effect must happen once can hand it on. `show` streams output while the tool runs; it can be
+    called from any thread, and what it shows is provisional.
+    """
+
+    session_id: str
+    turn_id: str
+    call_id: str
+    idempotency_key: str
+    show: Callable[[str], object]
+
+
+class Tool:
+    """A function as a model can call it.
+
+    Raises:
+        ConfigurationError: the function cannot be a tool; the text says why.
+
+    """
+
+    def __init__(self, function: ToolFunction) -> None:
+        from pydantic_ai import Tool as SchemaTool
+        from pydantic_ai.exceptions import UserError
+
+        self._function = function
+        self._takes_context = False
+        try:
+            self._takes_context = _takes_context(function)
+            bound = _without_context(function) if self._takes_context else function
+            tool: SchemaTool[None] = SchemaTool(bound, takes_ctx=False)
+        except (UserError, TypeError, NameError, AttributeError) as error:
+            raise ConfigurationError(f"{function!r} cannot be a tool: {error}") from error
+        self.name: str = tool.name
+        self.definition: ToolDefinition = tool.tool_def
+        self._schema = tool.function_schema
+
+    async def run(self, call: ToolCall, context: ToolContext) -> tuple[bool, Sequence[ResultPart]]:
+        """Validates the arguments and calls the function: whether it failed, and what it gave."""
+        from pydantic import ValidationError
+
+        if not isinstance(call.arguments, dict):
+            return True, (Text(f"the arguments are no JSON object: {call.arguments!r}"),)
+        try:
+            arguments = self._schema.validator.validate_json(encode(call.arguments))
+        except ValidationError as error:
+            return True, (Text(_explain(error.errors(include_url=False, include_context=False))),)
+        positional, named = self._arguments(arguments)
+        if self._takes_context:
+            positional.insert(0, context)
+        try:
+            if self._schema.is_async:
+                value = await self._function(*positional, **named)
+            else:
+                value = await asyncio.to_thread(self._function, *positional, **named)
+                if inspect.isawaitable(value):
+                    value = await value
+            return False, _parts(value)
+        except (Exception, SystemExit) as error:  # a tool's outermost frame
+            return True, (Text(f"{type(error).__name__}: {error}"),)
+
+    def _arguments(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        named = dict(arguments)
+        positional = [named.pop(name) for name in self._schema.positional_fields]
+        if self._schema.var_positional_field is not None:
+            positional += named.pop(self._schema.var_positional_field)
+        return positional, named
+
+
+def _takes_context(function: ToolFunction) -> bool:
+    first = next(iter(inspect.signature(function).parameters), None)
+    return first is not None and get_type_hints(function).get(first) is ToolContext
+
+
+def _without_context(function: ToolFunction) -> ToolFunction:
+    """The function as the schema should see it: without its first parameter."""
+    bound = partial(function, None)
+    update_wrapper(bound, function)
+    del bound.__wrapped__  # type: ignore[attr-defined] # its signature would be the whole one
+    return bound
+
+
+def _explain(problems: Sequence[Any]) -> str:
+    lines = (f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in problems)
+    return "the arguments are not valid:\n" + "\n".join(lines)
+
+
+def _parts(value: object) -> tuple[ResultPart, ...]:
+    match value:
+        case None:
+            return ()
+        case str():
+            return (Text(value),)
+        case Text() | File():
+            return (value,)
+        case list() | tuple() if value and all(isinstance(item, Text | File) for item in value):
+            return tuple(value)
+        case bytes():
+            raise TypeError("a tool returns bytes as File(media_type, data)")
+        case _:
+            return (Text(to_json(value)),)
+
+
+def to_json(value: object) -> str:
+    """JSON of a tool's value: builtins, dataclasses, pydantic models, msgspec structs, dates."""
+    import msgspec
+    from pydantic_core import to_json as dump
+
+    return dump(value, fallback=msgspec.to_builtins).decode()
+
+
+def failed_result(call: ToolCall, why: str) -> ToolResult:
+    """The result of a call that could not be made."""
+    return ToolResult(call.call_id, (Text(why),), name=call.name, is_error=True)
+
+
+def parse_arguments(raw: object) -> Json:
+    """The arguments as JSON where they are a JSON object that can be stored, else as they came."""
+    from pydantic_core import from_json
+
+    if not raw:
+        return {}
+    try:
+        parsed = from_json(raw, allow_inf_nan=False) if isinstance(raw, str) else raw
+        encode(parsed)
+    except (ValueError, AppendRejectedError):
+        return raw if isinstance(raw, str) else repr(raw)
+    return parsed if isinstance(parsed, dict) else raw
