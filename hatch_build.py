@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +50,6 @@ class Page:
             return
         self.install()
         self.run("typescript/bin/tsc", "--noEmit")
-        shutil.rmtree(self.target, ignore_errors=True)
         self.run("vite/bin/vite.js", "build", "--logLevel", "warn")
         stamp_file.write_text(stamp)
 
