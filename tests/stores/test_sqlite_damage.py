@@ -11,7 +11,7 @@ import pytest
 from perdure.entry import text
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.stores.sqlite import SqliteStore, ledger
-from perdure.testing.store_contract import messages, raws
+from perdure.testing.store_cases import messages, raws
 
 HURT = "SELECT number FROM sessions WHERE session_id = 'hurt'"
 
