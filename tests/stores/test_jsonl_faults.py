@@ -238,3 +238,31 @@ async def test_an_entry_of_two_lines_is_refused(tmp_path: Path) -> None:
             with pytest.raises(AppendRejectedError, match="one line"):
                 await store.create_session("t", entries=[bad])
         assert os.listdir(tmp_path) == ["s.jsonl"]
+
+
+def test_a_store_goes_on_in_another_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = JsonlStore(tmp_path)
+    may_sync, real = threading.Event(), os.fdatasync
+
+    def held(fd: int) -> None:
+        may_sync.wait(20)
+        real(fd)
+
+    async def leave() -> None:
+        await store.create_session("s")
+        await store.append_entries("s", messages(1, "a"))
+        monkeypatch.setattr(os, "fdatasync", held)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(store.append_entries("s", messages(1, "b")), 0.05)
+
+    async def come_back() -> None:
+        may_sync.set()
+        async with store:
+            receipt = await store.append_entries("s", messages(1, "b"), expected_seq=1)
+            assert receipt.first_seq == 2
+            assert seqs(await store.load_entries("s")) == [1, 2]
+
+    asyncio.run(leave())
+    asyncio.run(come_back())

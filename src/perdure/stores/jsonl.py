@@ -52,11 +52,18 @@ class _Slot:
     file: JournalFile
     waiting: list[tuple[Append, asyncio.Future[Receipt]]] = field(default_factory=list)
     is_flying: bool = False
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def leave_closed_loop(self) -> None:
+        """Nobody waits any more for what was in flight when its event loop was closed."""
+        if self.loop is not None and self.loop.is_closed():
+            self.waiting, self.is_flying, self.loop = [], False, None
 
 
 class JsonlStore(ClosingStore):
     """Sessions as files of JSON lines under `root`, which the first session creates.
 
+    Used by one event loop at a time; another may follow when it is closed.
     `durable=False` leaves out every sync: what a crash of the machine leaves is then anyone's
     guess; a crash of the process loses nothing.
     """
@@ -112,6 +119,7 @@ class JsonlStore(ClosingStore):
             file = JournalFile(self._root, session_id, durable=self._durable)
             slot = self._slots[session_id] = _Slot(file)
         self._slots.move_to_end(session_id)
+        slot.leave_closed_loop()
         slot.waiting.append((append, future))
         if not slot.is_flying:
             self._take_off(session_id, slot)
@@ -125,7 +133,8 @@ class JsonlStore(ClosingStore):
             self._forget_some()
             return
         appends = [append for append, _ in flight]
-        job = asyncio.get_running_loop().run_in_executor(self._writers, slot.file.write, appends)
+        slot.loop = asyncio.get_running_loop()
+        job = slot.loop.run_in_executor(self._writers, slot.file.write, appends)
         job.add_done_callback(partial(self._land, session_id, slot, [f for _, f in flight]))
 
     def _land(
@@ -208,6 +217,8 @@ class JsonlStore(ClosingStore):
         if self._is_closed:
             return
         self._is_closed = True
+        for slot in self._slots.values():
+            slot.leave_closed_loop()
         pending = [future for slot in self._slots.values() for _, future in slot.waiting]
         await asyncio.gather(*pending, return_exceptions=True)
         for pool in (self._writers, self._readers):

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 from perdure import clock
 from perdure.codec import Entry, StoredEntry, read_line
@@ -74,6 +75,7 @@ class JournalFile:
         self._synced_size = 0
         self._is_name_synced = False
         self._is_writing = False
+        self._one_writer = Lock()
 
     def close(self) -> None:
         """Forgets what is remembered."""
@@ -175,6 +177,10 @@ class JournalFile:
 
     def write(self, appends: Sequence[Append]) -> list[Receipt | PerdureError]:
         """Appends the batches as one, with one write and one sync; the outcome of each."""
+        with self._one_writer:
+            return self._write(appends)
+
+    def _write(self, appends: Sequence[Append]) -> list[Receipt | PerdureError]:
         try:
             fd = self._catch_up()
         except JournalCorruptError:
