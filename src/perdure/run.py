@@ -163,7 +163,7 @@ class Driver:
         self._emit = emit
         self._making: _Making | None = None
         self._calls: dict[str, _Call] = {}
-        self._journal_failed = False
+        self._lost: PerdureError | None = None
         self.messages: list[Message] = []
 
     @property
@@ -187,9 +187,11 @@ class Driver:
                     await self._take(event)
             self._check_finished()
         except BaseException as error:
-            if not self._journal_failed:
+            if self._lost is None:
                 cancelled = isinstance(error, asyncio.CancelledError)
                 await complete(self._keep(self._context.ending if cancelled else "failed"))
+            elif error is not self._lost:
+                raise self._lost from error  # a cancellation does not hide a lost write
             raise
         return self.messages
 
@@ -291,8 +293,8 @@ class Driver:
             return await self._journal.append(drafts)
         except AppendRejectedError:
             raise  # the session is well: what is left of the run can still be kept
-        except PerdureError:
-            self._journal_failed = True
+        except PerdureError as error:
+            self._lost = error
             raise
 
     def _check_finished(self) -> None:

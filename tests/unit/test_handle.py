@@ -75,7 +75,7 @@ async def test_two_tasks_can_wait_for_it() -> None:
     async def wait() -> int:
         return len(await run)
 
-    assert await asyncio.gather(wait(), wait()) == [4, 4]
+    assert list(await asyncio.gather(wait(), wait())) == [4, 4]
 
 
 async def test_it_can_be_iterated_once() -> None:

@@ -1,0 +1,153 @@
+"""Entries as values: identity, helpers, and the typed classes of applications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from msgspec import UNSET, Struct
+
+import perdure
+from perdure import Custom, File, Message, Text, ToolCall, ToolResult
+from perdure.clock import Clock, SystemClock, use
+from perdure.codec import read_entry, seal
+from perdure.entry import OpaquePart, Reasoning, custom_kinds, custom_types
+from perdure.errors import AppendRejectedError
+
+
+@pytest.fixture(autouse=True)
+def _own_registry() -> Iterator[None]:
+    types, kinds = dict(custom_types), dict(custom_kinds)
+    yield
+    custom_types.clear()
+    custom_types.update(types)
+    custom_kinds.clear()
+    custom_kinds.update(kinds)
+
+
+class FixedClock(SystemClock):
+    def now(self) -> datetime:
+        return datetime(2020, 1, 2, tzinfo=UTC)
+
+    def new_id(self) -> str:
+        return "fixed"
+
+
+def test_an_entry_has_its_identity_from_the_moment_it_is_made() -> None:
+    first, second = perdure.text("a"), perdure.text("a")
+    assert first.id != second.id
+    assert seal(first).id == first.id
+    assert seal(first) == seal(first)
+    assert first.parent_id is UNSET
+    clock: Clock = FixedClock()
+    with use(clock):
+        made = perdure.text("a")
+    assert (made.id, made.created_at) == ("fixed", datetime(2020, 1, 2, tzinfo=UTC))
+
+
+def test_entries_and_parts_are_immutable() -> None:
+    message = perdure.text("a")
+    with pytest.raises(AttributeError):
+        message.meta = True  # type: ignore[misc]  # what is refused
+    with pytest.raises(AttributeError):
+        message.parts[0].text = "b"  # type: ignore[misc, union-attr]  # what is refused
+
+
+def test_the_helpers_make_user_messages() -> None:
+    assert perdure.text("a", meta=True).meta
+    assert perdure.text("a").role == "user"
+    picture = perdure.image(b"\x89PNG", text="look", name="p.png")
+    assert picture.parts == (Text("look"), File("image/png", data=b"\x89PNG", name="p.png"))
+    linked = perdure.file(url="https://example.org/x", media_type="text/plain", meta=True)
+    assert linked.parts == (File("text/plain", url="https://example.org/x"),)
+    assert linked.meta
+    for wrong in ({}, {"data": b"", "url": "u"}):
+        with pytest.raises(ValueError, match="exactly one"):
+            perdure.file(**wrong)  # type: ignore[arg-type]  # what is refused
+    assert perdure.ephemeral("x").message.text == "x"
+
+
+def test_bytes_of_a_file_come_back() -> None:
+    data = bytes(range(256))
+    view = read_entry(seal(perdure.file(data)).raw).view
+    assert isinstance(view, Message)
+    assert isinstance(part := view.parts[0], File)
+    assert part.data == data
+
+
+def test_a_message_names_its_text_its_calls_and_its_results() -> None:
+    call, result = ToolCall("a", "t", {"x": 1}), ToolResult("a", (Text("1"), Text("2")))
+    message = Message("assistant", (Text("a"), Reasoning("hm"), call, Text("b"), result))
+    assert message.text == "ab"
+    assert message.tool_calls == (call,)
+    assert message.tool_results == (result,)
+    assert result.text == "12"
+    assert message.type == "message"
+
+
+def test_opaque_parts_are_equal_by_their_bytes() -> None:
+    part = OpaquePart("x", b'{"type":"x"}')
+    assert part == OpaquePart("x", b'{"type":"x"}')
+    assert part != OpaquePart("x", b'{"type":"x","y":1}')
+    assert len({part, OpaquePart("x", b'{"type":"x"}')}) == 1
+    assert "x" in repr(part)
+
+
+def test_an_applications_class_is_stored_by_its_kind_and_read_as_an_instance() -> None:
+    @perdure.custom("test.point")
+    class Point(Struct):
+        x: int
+        label: str = ""
+
+    entry = seal(Point(1, "a\ud800"), "p")
+    assert (entry.type, entry.parent_id) == ("custom", "p")
+    view = read_entry(entry.raw).view
+    assert isinstance(view, Custom)
+    assert (view.kind, view.data) == ("test.point", Point(1, "a\ufffd"))
+    assert entry.view == view
+    assert seal(view) == entry
+
+
+def test_data_that_does_not_fit_its_class_stays_plain() -> None:
+    @perdure.custom("test.point")
+    @dataclass
+    class Point:
+        x: int
+
+    misfit = read_entry(seal(Custom(kind="test.point", data={"x": "one", "z": 1.5})).raw).view
+    unknown = read_entry(seal(Custom(kind="test.unknown", data=[1])).raw).view
+    assert isinstance(misfit, Custom)
+    assert isinstance(unknown, Custom)
+    assert misfit.data == {"x": "one", "z": 1.5}
+    assert unknown.data == [1]
+    assert Point not in {type(misfit.data), type(unknown.data)}
+
+
+def test_registering_another_class_for_a_kind_replaces_it_there_only() -> None:
+    @perdure.custom("test.a")
+    @perdure.custom("test.b")
+    @dataclass
+    class First:
+        x: int
+
+    @perdure.custom("test.b")
+    @dataclass
+    class Second:
+        x: int
+
+    entry = seal(First(1))
+    assert isinstance(view := entry.view, Custom)
+    assert (view.kind, view.data) == ("test.a", First(1))
+    assert isinstance(view := seal(Second(2)).view, Custom)
+    assert (view.kind, view.data) == ("test.b", Second(2))
+
+
+def test_an_instance_of_a_class_that_nobody_registered_is_refused() -> None:
+    @dataclass
+    class Stranger:
+        x: int
+
+    with pytest.raises(AppendRejectedError, match="Stranger"):
+        seal(Stranger(1))
