@@ -38,12 +38,12 @@ class ByteCases(StoreCases):
             with pytest.raises(InvalidSessionIdError) as refusal:
                 await store.create_session(session_id, entries=[text("hello")])
             for verb in (
-                store.load_entries(session_id),
-                store.load_session(session_id),
-                store.append_entries(session_id, [text("hello")]),
+                lambda: store.load_entries(session_id),
+                lambda: store.load_session(session_id),
+                lambda: store.append_entries(session_id, [text("hello")]),
             ):
                 with pytest.raises(InvalidSessionIdError) as again:
-                    await verb
+                    await verb()
                 assert str(again.value) == str(refusal.value)
             if session_id is not None:
                 with pytest.raises(InvalidSessionIdError):

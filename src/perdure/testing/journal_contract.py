@@ -316,18 +316,18 @@ class JournalContract(StoreContract):
             await store.create_session("other")
             await store.delete_session("s")
             for verb in (
-                store.load_session("s"),
-                store.load_entries("s"),
-                store.append_entries("s", [text("ghost")]),
-                store.look("s"),
-                store.page_entries("s"),
-                store.load_entry("s", 1),
-                store.load_path("s", "m1"),
-                store.children("s", [None]),
-                store.delete_session("s"),
+                lambda: store.load_session("s"),
+                lambda: store.load_entries("s"),
+                lambda: store.append_entries("s", [text("ghost")]),
+                lambda: store.look("s"),
+                lambda: store.page_entries("s"),
+                lambda: store.load_entry("s", 1),
+                lambda: store.load_path("s", "m1"),
+                lambda: store.children("s", [None]),
+                lambda: store.delete_session("s"),
             ):
                 with pytest.raises(SessionNotFoundError):
-                    await verb
+                    await verb()
             listing = await store.list_sessions()
             assert [look.session.id for look in listing.sessions] == ["other"]
 
@@ -472,44 +472,44 @@ class JournalContract(StoreContract):
     ) -> None:
         async with await self.open_store(tmp_path) as store:
             for verb in (
-                store.look(session_id),
-                store.page_entries(session_id),
-                store.load_entry(session_id, 1),
-                store.load_path(session_id, "m0"),
-                store.children(session_id, [None]),
-                store.delete_session(session_id),
+                lambda: store.look(session_id),
+                lambda: store.page_entries(session_id),
+                lambda: store.load_entry(session_id, 1),
+                lambda: store.load_path(session_id, "m0"),
+                lambda: store.children(session_id, [None]),
+                lambda: store.delete_session(session_id),
             ):
                 with pytest.raises(InvalidSessionIdError):
-                    await verb
+                    await verb()
 
     async def test_the_wider_verbs_find_no_session_that_is_not_there(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:
             for verb in (
-                store.look("s"),
-                store.page_entries("s"),
-                store.load_entry("s", 1),
-                store.load_path("s", "m0"),
-                store.children("s", [None]),
-                store.delete_session("s"),
+                lambda: store.look("s"),
+                lambda: store.page_entries("s"),
+                lambda: store.load_entry("s", 1),
+                lambda: store.load_path("s", "m0"),
+                lambda: store.children("s", [None]),
+                lambda: store.delete_session("s"),
             ):
                 with pytest.raises(SessionNotFoundError):
-                    await verb
+                    await verb()
 
     async def test_a_closed_store_attempts_none_of_the_wider_verbs(self, tmp_path: Path) -> None:
         store = await self.open_store(tmp_path)
         await store.create_session("s", entries=messages(1))
         await store.close()
         for verb in (
-            store.look("s"),
-            store.list_sessions(),
-            store.page_entries("s"),
-            store.load_entry("s", 1),
-            store.load_path("s", "m0"),
-            store.children("s", [None]),
-            store.delete_session("s"),
+            lambda: store.look("s"),
+            lambda: store.list_sessions(),
+            lambda: store.page_entries("s"),
+            lambda: store.load_entry("s", 1),
+            lambda: store.load_path("s", "m0"),
+            lambda: store.children("s", [None]),
+            lambda: store.delete_session("s"),
         ):
             with pytest.raises(StoreUnavailableError):
-                await verb
+                await verb()
 
     async def test_what_a_store_opened_again_shows_of_a_session_is_the_same(
         self, tmp_path: Path

@@ -155,13 +155,13 @@ class WriterCases(StoreCases):
         await store.close()
         await store.close()
         for verb in (
-            store.create_session("t"),
-            store.load_session("s"),
-            store.load_entries("s"),
-            store.append_entries("s", [text("late")]),
+            lambda: store.create_session("t"),
+            lambda: store.load_session("s"),
+            lambda: store.load_entries("s"),
+            lambda: store.append_entries("s", [text("late")]),
         ):
             with pytest.raises(StoreUnavailableError):
-                await verb
+                await verb()
 
     async def test_leaving_the_context_closes_the_store(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:
