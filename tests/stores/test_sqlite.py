@@ -400,7 +400,8 @@ async def test_a_refused_append_harms_none_of_its_group(tmp_path: Path) -> None:
         outcomes = await asyncio.gather(
             store.append_entries("s", messages(2, "a")),
             store.append_entries("s", messages(2, "b"), expected_seq=1),
-            store.append_entries("nobody", messages(1)),
+            store.append_entries("nobody", messages(1), incarnation="\ud800"),
+            store.append_entries("nobody", [], incarnation=object()),  # type: ignore[arg-type]
             store.append_entries("s", [*messages(1), *messages(1, "c")]),
             store.create_session("s"),
             store.append_entries("s", messages(2, "a")),
@@ -414,6 +415,7 @@ async def test_a_refused_append_harms_none_of_its_group(tmp_path: Path) -> None:
             "Receipt",
             "AppendConflictError",
             "SessionNotFoundError",
+            "AppendUncertainError",
             "AppendRejectedError",
             "SessionExistsError",
             "Receipt",
@@ -421,7 +423,7 @@ async def test_a_refused_append_harms_none_of_its_group(tmp_path: Path) -> None:
             "Session",
             "Receipt",
         ]
-        assert outcomes[0] == outcomes[5]
+        assert outcomes[0] == outcomes[6]
         ids = [stored.id for stored in await store.load_entries("s")]
         assert ids == ["m0", "a0", "a1", "d0", "d1"]
         await store.verify_session("t")

@@ -26,6 +26,7 @@ from perdure.errors import (
 )
 from perdure.store import Receipt, Session, place_batch, read_session, receipt_of
 from perdure.stores.sqlite.connection import pragma
+from perdure.stores.sqlite.reader import is_text
 from perdure.stores.sqlite.schema import FILE_FORMAT, SESSION_KIND, TAIL_LENGTH
 
 _REMEMBERED_SESSIONS = 1024
@@ -274,6 +275,8 @@ class Ledger:
         return end
 
     def _absent(self, session_id: str, incarnation: str | None) -> Exception:
+        if incarnation is None or not is_text(incarnation):
+            return SessionNotFoundError(session_id)
         tombstones = self._run(
             "SELECT 1 FROM sessions "
             "WHERE kind = ? AND session_id = ? AND incarnation = ? AND deleted = 1",

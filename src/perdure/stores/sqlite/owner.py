@@ -40,6 +40,9 @@ class OwnerLock:
             raise StoreUnavailableError(f"{str(self._path)!r} cannot be used: {error}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, node.encode(errors="replace")[:_MAX_TEXT_BYTES], 0)
         except BlockingIOError as error:
             owner = os.pread(descriptor, _MAX_TEXT_BYTES, 0).decode(errors="replace")
             os.close(descriptor)
@@ -47,9 +50,9 @@ class OwnerLock:
                 f"{str(self._path.with_suffix(''))!r} is served by {owner or 'somebody'} already; "
                 "stop that server, or give this one another store"
             ) from error
-        os.fchmod(descriptor, 0o600)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, node.encode(errors="replace")[:_MAX_TEXT_BYTES], 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreUnavailableError(f"{str(self._path)!r} cannot be used: {error}") from error
         self._descriptor = descriptor
 
     def release(self) -> None:

@@ -193,7 +193,7 @@ class Reader:
         )
 
     def _by_id(self, head: Head, entry_id: str, tail: Mapping[str, int]) -> StoredEntry | None:
-        if not _is_text(entry_id):
+        if not is_text(entry_id):
             return None
         pos = tail.get(entry_id)
         if pos is None:
@@ -242,7 +242,7 @@ class Reader:
     def _children(
         self, head: Head, parent_id: str | None, tail: Mapping[str, int]
     ) -> tuple[str, ...]:
-        if parent_id is not None and not _is_text(parent_id):
+        if parent_id is not None and not is_text(parent_id):
             return ()
         found = [
             entry_id
@@ -277,7 +277,7 @@ class Reader:
         return JournalCorruptError(head.session_id, seq, f"{self.place}, {place}", detail)
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether SQLite can be asked for it; a lone surrogate is in no entry's id."""
     try:
         value.encode()

@@ -173,9 +173,11 @@ class Writer:
             outcomes = self._commit(group, hints)
         except Exception as error:  # the thread's outermost frame: nobody may wait for ever
             self.drop()
-            failure = StoreUnavailableError(f"the writer of {str(self._path)!r} failed: {error!r}")
-            failure.__cause__ = error
-            outcomes = [failure] * len(group)
+            if len(group) > 1:
+                for request in group:
+                    self._commit_and_tell([request])
+                return
+            outcomes = [self._uncertain(None, error)]
         self._tell(group, outcomes, hints)
 
     def _commit(self, group: list[_Request], hints: list[str]) -> list[Outcome]:
@@ -217,11 +219,11 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    def _uncertain(self, outcome: Outcome, error: apsw.Error) -> Outcome:
+    def _uncertain(self, outcome: Outcome, error: Exception) -> Outcome:
         if isinstance(outcome, PerdureError):
             return outcome
         uncertain = AppendUncertainError(
-            f"the commit to {str(self._path)!r} failed ({error}): it may be stored or not; "
+            f"the commit to {str(self._path)!r} failed ({error!r}): it may be stored or not; "
             "reload the session, compare the entry ids, and retry the same entries"
         )
         uncertain.__cause__ = error
