@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from perdure.loops.named import default_loop_name, loop_by_name
+
 if TYPE_CHECKING:
+    from perdure.loops.model import Model
     from perdure.loops.shell import Shell
+    from perdure.loops.tool import ToolContext
 
-__all__ = ["Shell"]
+__all__ = ["Model", "Shell", "ToolContext", "default_loop_name", "loop_by_name"]
 
-_HOMES = {"Shell": "perdure.loops.shell"}
+_HOMES = {
+    "Model": "perdure.loops.model",
+    "Shell": "perdure.loops.shell",
+    "ToolContext": "perdure.loops.tool",
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_HOMES[name]), name)

@@ -133,6 +133,23 @@ def _certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
+def is_provider(name: str) -> bool:
+    """Whether the model layer knows a provider of this name."""
+    if name in KEYS:
+        return True
+    if find_spec("pydantic_ai") is None:
+        return False
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(name)
+    except ValueError:
+        return False
+    except ImportError:  # known, and its library is not installed
+        return True
+    return True
+
+
 def _known_providers() -> str:
     from pydantic_ai.models import known_model_names
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
@@ -60,7 +61,9 @@ class Tool:
         try:
             self._takes_context = _takes_context(function)
             bound = _without_context(function) if self._takes_context else function
-            tool: SchemaTool[None] = SchemaTool(bound, takes_ctx=False)
+            with warnings.catch_warnings():  # of what it returns no schema is needed
+                warnings.filterwarnings("ignore", "Could not generate return schema", UserWarning)
+                tool: SchemaTool[None] = SchemaTool(bound, takes_ctx=False)
         except (UserError, TypeError, NameError, AttributeError) as error:
             raise ConfigurationError(f"{function!r} cannot be a tool: {error}") from error
         self.name: str = tool.name
@@ -147,7 +150,7 @@ def failed_result(call: ToolCall, why: str) -> ToolResult:
 
 
 def parse_arguments(raw: object) -> Json:
-    """The arguments as JSON where they are a JSON object that can be stored, else as they came."""
+    """The arguments where they are a JSON object that is stored as it is, else as they came."""
     from pydantic_core import from_json
 
     if not raw:
@@ -156,5 +159,7 @@ def parse_arguments(raw: object) -> Json:
         parsed = from_json(raw, allow_inf_nan=False) if isinstance(raw, str) else raw
         encode(parsed)
     except (ValueError, AppendRejectedError):
-        return raw if isinstance(raw, str) else repr(raw)
-    return parsed if isinstance(parsed, dict) else raw
+        parsed = None
+    if isinstance(parsed, dict):
+        return parsed
+    return raw if isinstance(raw, str) else repr(raw)

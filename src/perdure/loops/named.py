@@ -1,0 +1,81 @@
+"""A loop by its name, as `perdure serve --loop NAME` takes it.
+
+`shell` · `provider:model` (a model without a workspace) · `module:attribute` (a loop factory of
+yours, imported).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import cast
+
+from perdure.errors import ConfigurationError
+from perdure.loop import LoopFactory
+
+KNOWN = (
+    "known are shell, provider:model (such as anthropic:claude-sonnet-5-5 or "
+    "openai-responses:gpt-6.1-sol) and module:attribute (a loop factory of yours)"
+)
+
+_MODEL_OF_KEY = {
+    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
+    "OPENAI_API_KEY": "openai-responses:gpt-6.1-sol",
+}
+
+
+def loop_by_name(name: str, *, workspace: Path, system: str | None = None) -> LoopFactory:
+    """The loop factory of this name; `workspace` is for loops that work in a folder.
+
+    `system` is for loops over a model. What else a factory needs, a key say, is missed when it is
+    called and not before.
+
+    Raises:
+        ConfigurationError: there is no such loop; the text lists what there is.
+
+    """
+    if name == "shell":
+        from perdure.loops.shell import Shell
+
+        return Shell(workspace)
+    first, colon, rest = name.partition(":")
+    if not (first and colon and rest):
+        raise ConfigurationError(f"unknown loop {name!r}; {KNOWN}")
+    from perdure.loops.provider import is_provider
+
+    if not is_provider(first) and rest.replace(".", "_").isidentifier():
+        return _imported(first, rest)
+    from perdure.loops.model import Model
+
+    if not is_provider(first):
+        raise ConfigurationError(f"unknown loop {name!r}: no provider {first!r}; {KNOWN}")
+    return Model(name, system=system)
+
+
+def default_loop_name(environ: Mapping[str, str]) -> str:
+    """`PERDURE_MODEL` if it is set, else a model whose key is set, else the shell."""
+    if model := environ.get("PERDURE_MODEL"):
+        return model
+    if find_spec("pydantic_ai") is not None:
+        for variable, model in _MODEL_OF_KEY.items():
+            if environ.get(variable):
+                return model
+    return "shell"
+
+
+def _imported(module: str, attribute: str) -> LoopFactory:
+    try:
+        found: object = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigurationError(
+            f"unknown loop {module}:{attribute}: no provider and no module {module!r}; {KNOWN}"
+        ) from error
+    for each in attribute.split("."):
+        found = getattr(found, each, None)
+    if not callable(found):
+        raise ConfigurationError(f"{module}:{attribute} is no loop factory: it cannot be called")
+    return cast("LoopFactory", found)
