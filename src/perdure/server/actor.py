@@ -19,6 +19,7 @@ from perdure.codec import Draft, Entry, seal
 from perdure.entry import Message
 from perdure.errors import (
     AppendConflictError,
+    AppendRejectedError,
     LoopError,
     NothingToResendError,
     PerdureError,
@@ -40,6 +41,7 @@ from perdure.server.mailbox import Mailbox
 from perdure.server.partial import Partial, Partials
 from perdure.server.path import load_model_path, load_open_calls
 from perdure.server.port import FeedPort, Loops
+from perdure.server.replay import replay
 from perdure.server.state import QueuedMessage, State, encode_state, fold, place
 from perdure.server.turn import Turn, describe
 from perdure.store import Receipt, Session
@@ -48,7 +50,6 @@ from perdure.view import model_view, repairs
 _T = TypeVar("_T")
 _log = logging.getLogger("perdure.server")
 
-REPLAY_PAGE = 512
 CLAIM_TRIES = 8
 GRACE_S = 10.0
 DYING_S = 5.0
@@ -197,12 +198,20 @@ class Actor:
             cause=cause,
         )
 
+    async def damage(self, error: UnrecoverableError) -> None:
+        """A reader met damage: drops what is held; whether it is still there a replay will see."""
+
+        async def step() -> None:
+            self.fail(error)
+
+        await self._mailbox.do(step)
+
     async def append(self, drafts: Sequence[Draft]) -> Receipt:
         """Stores the drafts as one batch, tree entries as a chain from the leaf; then applies it.
 
         Raises:
-            AppendRejectedError: a draft is not valid; nothing stored, nothing lost.
-            PerdureError: the store failed: the actor has dropped what it held.
+            AppendRejectedError: the drafts are not valid; nothing stored, nothing lost.
+            PerdureError: the store failed; the actor has dropped what it held.
 
         """
         state, session = self.state, self.session
@@ -216,6 +225,8 @@ class Actor:
                 incarnation=session.incarnation,
                 summary=encode_state(after),
             )
+        except AppendRejectedError:
+            raise
         except PerdureError as error:
             self.fail(error)
             raise
@@ -452,20 +463,6 @@ class _TurnJournal:
 
     async def append(self, drafts: Sequence[Draft]) -> Receipt:
         return await self._actor.append_for(self._turn_id, drafts)
-
-
-async def replay(store: JournalStore, session_id: str, state: State) -> State:
-    """The state at the end of the journal, from a state inside it; O(what lies between).
-
-    Raises:
-        StateUnreplayableError, JournalCorruptError, StoreUnavailableError.
-
-    """
-    while True:
-        page = await store.page_entries(session_id, after=state.last_seq, limit=REPLAY_PAGE)
-        state = fold(state, page.entries)
-        if not page.has_more:
-            return state
 
 
 def _started(turn_id: str, message: Message, *, resends: str | None = None) -> TurnStarted:

@@ -8,8 +8,8 @@ raises `PerdureError`s only; each says what became of the data.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -28,18 +28,22 @@ from perdure.errors import (
 from perdure.fact import LoopChosen, Policy
 from perdure.run import complete
 from perdure.server import command
-from perdure.server.actor import Actor, replay
+from perdure.server.actor import Actor
 from perdure.server.command import Compacted, Sent, Stopped
 from perdure.server.journal import JournalStore
 from perdure.server.look import SessionLook, look_of
 from perdure.server.partial import Partial
 from perdure.server.path import load_whole_path
 from perdure.server.port import FeedPort, Loops
+from perdure.server.replay import replay
 from perdure.server.state import State, decode_state, encode_state, fold, place
 from perdure.server.transcript import TranscriptPage, load_transcript
 from perdure.store import Look, Page, check_session_id
 
 _T = TypeVar("_T")
+
+MOST_FOLDED = 1024
+"""Of how many sessions that others write to the fold is remembered."""
 
 
 class Registry:
@@ -54,6 +58,7 @@ class Registry:
         self._node_id = node_id if node_id is not None else clock.new_id()
         self._actors: dict[str, Actor] = {}
         self._closing = False
+        self._folded: dict[tuple[str, str], State] = {}
 
     async def create(
         self, session_id: str | None = None, loop: str | None = None
@@ -116,7 +121,7 @@ class Registry:
             InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
 
         """
-        with self._noticing(session_id):
+        async with self._noticing(session_id):
             look = await self._store.look(session_id)
         return await self._show(look)
 
@@ -127,17 +132,25 @@ class Registry:
         if state.last_seq != look.last_seq:
             try:
                 state = await self._catch_up(look, state)
-            except (UnrecoverableError, StoreError) as error:
+            except UnrecoverableError as error:
                 failure = failure or str(error)
                 state = replace(state, last_seq=look.last_seq)
         live = actor.live if actor is not None else ()
         return look_of(look.session, state, live=live, failure=failure)
 
     async def _catch_up(self, look: Look, state: State) -> State:
-        """Folds what others than a server appended since the summary was stored; writes nothing."""
+        """Folds what others than a server appended since the summary was stored; writes nothing.
+
+        What was folded is remembered, so that looking again costs only what came since.
+        """
+        key = (look.session.id, look.session.incarnation)
+        state = max(state, self._folded.pop(key, State()), key=lambda each: each.last_seq)
         if state.last_seq > look.last_seq:
             state = State()
-        return await replay(self._store, look.session.id, state)
+        state = self._folded[key] = await replay(self._store, look.session.id, state)
+        while len(self._folded) > MOST_FOLDED:
+            del self._folded[next(iter(self._folded))]
+        return state
 
     async def entries(
         self,
@@ -154,7 +167,7 @@ class Registry:
             JournalCorruptError: the session is unrecoverable from now on.
 
         """
-        with self._noticing(session_id):
+        async with self._noticing(session_id):
             return await self._store.page_entries(
                 session_id, before=before, after=after, limit=limit
             )
@@ -167,7 +180,7 @@ class Registry:
             JournalCorruptError: the session is unrecoverable from now on.
 
         """
-        with self._noticing(session_id):
+        async with self._noticing(session_id):
             return await self._store.load_entry(session_id, seq)
 
     async def transcript(
@@ -186,7 +199,7 @@ class Registry:
             JournalCorruptError: the session is unrecoverable from now on.
 
         """
-        with self._noticing(session_id):
+        async with self._noticing(session_id):
             leaf_id = (await self.look(session_id)).leaf_id if leaf is None else leaf
             return await load_transcript(
                 self._store, session_id, leaf_id, before=before, limit=limit
@@ -257,7 +270,7 @@ class Registry:
         """
         self._check_open()
         new_id = clock.new_id() if new_id is None else check_session_id(new_id)
-        with self._noticing(session_id):
+        async with self._noticing(session_id):
             parent = await self.look(session_id)
             leaf_id = parent.leaf_id if entry_id is None else entry_id
             path = await load_whole_path(self._store, session_id, leaf_id)
@@ -327,11 +340,14 @@ class Registry:
         except PerdureError:
             return  # it cannot be looked at either; whoever looks is told so
 
-    @contextmanager
-    def _noticing(self, session_id: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def _noticing(self, session_id: str) -> AsyncIterator[None]:
         """Damage that a reader meets makes the session unrecoverable until a replay succeeds."""
         try:
             yield
         except UnrecoverableError as error:
-            self._actor(session_id).fail(error)
+            actor = self._actor(session_id)
+            if actor.failure is None:
+                await actor.damage(error)
+                await self._tell_failure(session_id, actor)
             raise
