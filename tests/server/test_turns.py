@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -20,7 +21,7 @@ from perdure.errors import (
     TurnRunningError,
 )
 from perdure.fact import LeafMoved, MessageDiscarded, TurnEnded, TurnStarted
-from perdure.loop import Loop
+from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnded
 from perdure.testing import Call, Fail, Say, ScriptedLoop, write_script
 from tests.server.house import ID, Gate, House, Loops
 
@@ -387,15 +388,39 @@ async def test_a_loop_that_swallows_its_cancellation_still_stops(house: House) -
     assert await stubborn.ends() == [(sent.turn_id, "stopped")]
 
 
-async def _stubborn(context: object):  # type: ignore[no-untyped-def]
-    from perdure.loop import MessageDelta
-
+async def _stubborn(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
     while True:
         yield MessageDelta("x")
         try:
             await asyncio.sleep(10)
         except asyncio.CancelledError:
             continue
+
+
+async def test_a_loop_that_never_lets_go_is_left_behind(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = asyncio.Event()
+
+    async def clinging(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        yield MessageDelta("shown")
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+        yield MessageEnded((Text("too late"),))
+
+    monkeypatch.setattr("perdure.server.command.GRACE_S", 0.01)
+    clung = house.restart(Loops(lambda: clinging))
+    sent = await clung.send("hello")
+    await clung.until_partial("shown")
+    assert (await clung.registry.stop(ID)).stopped
+    assert await clung.ends() == [(sent.turn_id, "stopped")]
+    assert await clung.texts() == ["hello", "shown"]
+    released.set()
+    await clung.close()
+    assert await clung.texts() == ["hello", "shown"]
 
 
 async def test_each_turn_has_one_end(house: House) -> None:

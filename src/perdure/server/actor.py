@@ -43,7 +43,7 @@ from perdure.server.path import load_model_path, load_open_calls
 from perdure.server.port import FeedPort, Loops
 from perdure.server.replay import replay
 from perdure.server.state import QueuedMessage, State, encode_state, fold, place
-from perdure.server.turn import Turn, describe
+from perdure.server.turn import GRACE_S, Turn, describe
 from perdure.store import Receipt, Session
 from perdure.view import model_view, repairs
 
@@ -51,7 +51,6 @@ _T = TypeVar("_T")
 _log = logging.getLogger("perdure.server")
 
 CLAIM_TRIES = 8
-GRACE_S = 10.0
 DYING_S = 5.0
 """How long a command waits for the run of a lost turn to let go of its tools."""
 
@@ -249,12 +248,16 @@ class Actor:
         if is_refusal and not isinstance(error, AppendConflictError):
             self.failure = self._lost
         if turn is not None:
-            self._dying.add(turn.task)
-            turn.task.add_done_callback(self._dying.discard)
+            self._leave(turn)
             turn.lose(error)
         gone = isinstance(error, SessionDeletedError | SessionNotFoundError)
         if state is not None and self._session is not None and not gone:
             self._tell_look(look_of(self._session, state, failure=self.failure))
+
+    def _leave(self, turn: Turn) -> None:
+        """Lets a run end by itself: what it still wants to store is refused."""
+        self._dying.add(turn.task)
+        turn.task.add_done_callback(self._dying.discard)
 
     def _tell(self) -> None:
         self._tell_look(self.look())
@@ -371,9 +374,21 @@ class Actor:
 
         await self._mailbox.do(step)
 
-    async def _end(self, turn: Turn, reason: TurnReason, cause: str | None) -> None:
+    async def abandon(self, turn: Turn) -> None:
+        """Ends a turn whose run does not let go: what it showed is kept, the run is left behind."""
+
+        async def step() -> None:
+            if self._turn is turn:
+                self._leave(turn)
+                await self._end(turn, *turn.asked, self._partials.keep("stopped"))
+
+        await self._mailbox.do(step)
+
+    async def _end(
+        self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Message] = ()
+    ) -> None:
         """Appends the turn's end, and in the same batch the start of the message that is next."""
-        drafts: list[Draft] = [self._ended(turn.turn_id, reason, cause)]
+        drafts: list[Draft] = [*kept, self._ended(turn.turn_id, reason, cause)]
         following = self._following(turn, reason)
         if following is None:
             await self.append(drafts)

@@ -35,7 +35,7 @@ from perdure.server.actor import Actor
 from perdure.server.idempotency import message_id_of, queued_id_of, same_body, turn_id_of
 from perdure.server.look import SessionLook
 from perdure.server.path import load_model_path
-from perdure.server.turn import Turn
+from perdure.server.turn import GRACE_S, Turn
 
 
 class Sent(Struct, frozen=True):
@@ -154,7 +154,7 @@ async def _entry(actor: Actor, entry_id: str) -> StoredEntry | None:
 
 
 async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> Stopped:
-    """Ends that turn, or the running one, and returns when its end is stored.
+    """Ends that turn, or the running one, and returns when its end is stored; in bounded time.
 
     A turn that is over, or was never there, is left alone, and so is the queue then.
 
@@ -181,6 +181,9 @@ async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> St
     turn = await actor.command(ask)
     if turn is None:
         return Stopped(stopped=False, turn_id=turn_id)
+    ended, _ = await asyncio.wait([turn.ended], timeout=GRACE_S)
+    if not ended:
+        await actor.abandon(turn)
     reason = await asyncio.shield(turn.ended)
     return Stopped(stopped=reason == "stopped", turn_id=turn.turn_id)
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perdure.entry import Ending, Message, Reasoning, Text
 from perdure.events import MessageUpdate
 
 
@@ -40,6 +41,19 @@ class Partials:
     def clear(self) -> None:
         """Forgets everything."""
         self._texts.clear()
+
+    def keep(self, ending: Ending) -> list[Message]:
+        """The messages in the making, as far as they were shown; outputs of tools are not."""
+        kept = []
+        for message_id, texts in self._texts.items():
+            parts = [
+                Reasoning("".join(pieces)) if update.kind == "reasoning" else Text("".join(pieces))
+                for _, (update, pieces) in sorted(texts.items())
+                if update.kind != "output"
+            ]
+            if parts:
+                kept.append(Message("assistant", parts, end=ending, id=message_id))
+        return kept
 
     def show(self, turn_id: str) -> list[Partial]:
         """The text so far of each part."""

@@ -11,6 +11,9 @@ from perdure.errors import PerdureError
 from perdure.fact import TurnReason
 from perdure.run import RunContext
 
+GRACE_S = 10.0
+"""How long a run that was asked to end may take to let go of its tools."""
+
 
 class Turn:
     """One running turn. `ended` resolves to the reason that was stored, or to the store's error.
@@ -28,6 +31,11 @@ class Turn:
         self._asked: tuple[TurnReason, str | None] | None = None
 
     @property
+    def asked(self) -> tuple[TurnReason, str | None]:
+        """Why it was asked to end."""
+        return self._asked or ("interrupted", "the run was cancelled")
+
+    @property
     def is_asked_to_end(self) -> bool:
         """Whether somebody asked it to end before it is through."""
         return self._asked is not None
@@ -42,7 +50,7 @@ class Turn:
     def outcome(self) -> tuple[TurnReason, str | None]:
         """How the finished run ended, and why."""
         if self.task.cancelled():
-            return self._asked or ("interrupted", "the run was cancelled")
+            return self.asked
         error = self.task.exception()
         if error is None:
             return "completed", None
