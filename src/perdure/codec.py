@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
 from json import JSONDecoder
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from perdure.encoding import MAX_DEPTH, is_too_deep
+from perdure.encoding import clean_text as clean_text
+from perdure.encoding import encode as encode
 from perdure.entry import (
     Compaction,
     Custom,
@@ -43,9 +45,6 @@ RESERVED = ("seq", "session_id", "batch", "sum")
 """Names that stores and streams add to an entry; one that brings its own is refused."""
 
 MAX_ID_BYTES = 512
-
-MAX_DEPTH = 200
-"""How deeply an entry's JSON may be nested; far below what any reader's stack can take."""
 
 View = Message | Compaction | Custom | Fact | Opaque
 Draft = TreeEntry | Fact | object
@@ -76,13 +75,6 @@ class _Tag(Struct):
     type: str
 
 
-def _enc_hook(value: object) -> object:
-    if isinstance(value, OpaquePart):
-        return msgspec.Raw(value.raw)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
 _decode_header = msgspec.json.Decoder(_Header).decode
 _view_decoder: msgspec.json.Decoder[Message | Compaction | Custom | KnownFact] = (
     msgspec.json.Decoder(Message | Compaction | Custom | KnownFact)
@@ -261,64 +253,6 @@ def decode_parts(raw: bytes) -> tuple[Part, ...]:
         raise AppendRejectedError(f"these are no parts of a message: {error}") from error
 
 
-def encode(value: object) -> bytes:
-    """JSON of a value as entries are spelled: NaN is null, a lone surrogate is U+FFFD.
-
-    Raises:
-        AppendRejectedError: it is not JSON, or is nested too deeply. Nothing is stored.
-    """
-    try:
-        try:
-            raw = _encoder.encode(value)
-        except UnicodeEncodeError:
-            raw = _encoder.encode(_clean(msgspec.to_builtins(value, enc_hook=_to_builtins)))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise AppendRejectedError(f"this cannot be written as JSON: {error}") from error
-    if _is_too_deep(raw):
-        raise AppendRejectedError(f"this is nested more than {MAX_DEPTH} levels deep")
-    return raw
-
-
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-
-
-def _is_too_deep(raw: bytes) -> bool:
-    """Whether sound JSON is nested deeper than MAX_DEPTH; O(its length)."""
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return False
-    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKET)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH
-
-
-def _to_builtins(value: object) -> object:
-    if isinstance(value, OpaquePart):
-        return json.loads(value.raw)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _clean(value: Any) -> Any:
-    match value:
-        case str():
-            return clean_text(value)
-        case dict():
-            return {_clean(key): _clean(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_clean(item) for item in value]
-        case _:
-            return value
-
-
-def clean_text(value: str) -> str:
-    """The text with each lone surrogate as U+FFFD; the same object where there is none."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
-
-
 def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Entry:
     """Makes the entry of a draft, placed under `parent_id`; its bytes are final.
 
@@ -413,7 +347,7 @@ def import_entry(raw: bytes) -> Entry:
         raise AppendRejectedError(f"these bytes are no entry: {error}") from error
     if b"\n" in raw:
         raise AppendRejectedError("an entry is one line of JSON; this one has line breaks")
-    if _is_too_deep(raw):
+    if is_too_deep(raw):
         raise AppendRejectedError(f"this entry is nested more than {MAX_DEPTH} levels deep")
     if taken := [name for name in RESERVED if name in fields]:
         raise AppendRejectedError(f"an entry cannot bring the reserved field {taken[0]!r}")

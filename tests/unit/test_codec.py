@@ -14,7 +14,6 @@ from msgspec import UNSET
 
 from perdure.clock import new_id
 from perdure.codec import (
-    MAX_DEPTH,
     RESERVED,
     Entry,
     clean_text,
@@ -29,6 +28,7 @@ from perdure.codec import (
     splice,
     write_line,
 )
+from perdure.encoding import MAX_DEPTH
 from perdure.entry import (
     Compaction,
     Custom,
