@@ -5,7 +5,7 @@
 Standard input is the lifeline: the owner holds its other end, so it closes when the owner lets go
 of it *or dies, by whatever signal*. Then, and also when the command has ended and left something
 running, the command's process group gets SIGTERM, and SIGKILL after the grace. On REPORT_FD it
-writes the group's id when the command has started, and the exit status when nothing is left of it
+writes the group's id before the command starts, and the exit status when nothing is left of it
 (128 and the signal's number for a command that a signal ended). The command has a session of its
 own, the standard output and error of this program, and no input.
 
@@ -31,8 +31,7 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    pid = start(command)
-    os.write(report, b"%d\n" % pid)
+    pid = start(command, report)
     os.close(1)
     os.close(2)
     status = None
@@ -47,13 +46,14 @@ def main() -> None:
     os.write(report, b"%d\n" % status)
 
 
-def start(command: list[str]) -> int:
-    """Starts the command in a session of its own; its id is its group's id when this returns."""
+def start(command: list[str], report: int) -> int:
+    """Starts the command in a session of its own, which reports itself before it can do harm."""
     executed, executing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
+            os.write(report, b"%d\n" % os.getpid())
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
