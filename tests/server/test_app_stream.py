@@ -283,12 +283,12 @@ async def read_all(reader: asyncio.StreamReader) -> bytes:
             got += data
     except ConnectionResetError:
         pass
-    content = b""
-    while b"\r\n" in got:
-        size, _, rest = got.partition(b"\r\n")
-        content += rest[: int(size, 16)]
-        got = rest[int(size, 16) + 2 :]
-    return content
+    chunks, at = [], 0
+    while (end := got.find(b"\r\n", at)) > 0:
+        size = int(got[at:end], 16)
+        chunks.append(got[end + 2 : end + 2 + size])
+        at = end + 2 + size + 2
+    return b"".join(chunks)
 
 
 @pytest.mark.parametrize("loop", [ScriptedLoop([Say("hang", cut="hang")])])

@@ -64,7 +64,7 @@ def create_app(
             )
             yield
 
-    return Starlette(
+    app = Starlette(
         routes=make_routes(),
         lifespan=lifespan,
         middleware=[Middleware(Outer, access=access)],
@@ -74,6 +74,8 @@ def create_app(
             PerdureError: _answer_refusal,
         },
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 def make_routes() -> list[Route]:

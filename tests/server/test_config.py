@@ -1,0 +1,101 @@
+"""Where settings come from, which source wins, and what is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure.errors import ConfigurationError
+from perdure.server.config import NAMES, Settings, load_settings
+
+
+def load(folder: Path, environment: dict[str, str] | None = None, **arguments: object) -> Settings:
+    return load_settings(arguments, environment=environment or {}, folder=folder)
+
+
+def test_without_anything_it_is_the_defaults(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    assert settings == Settings()
+    assert settings.store_url == "sqlite:///perdure-data/sessions.db"
+    assert settings.is_loopback
+
+
+def test_a_later_source_wins_key_by_key(tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").write_text('port = 1\nhost = "localhost"\nloop = "file"\n')
+    settings = load(tmp_path, {"PERDURE_PORT": "2", "PERDURE_LOOP": "env"}, port=3, loop=None)
+    assert (settings.host, settings.loop, settings.port) == ("localhost", "env", 3)
+
+
+def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
+    given = {
+        "PERDURE_STORE": "memory://",
+        "PERDURE_HOST": "::1",
+        "PERDURE_PORT": "0",
+        "PERDURE_LOOP": "shell",
+        "PERDURE_WORKSPACE": "w",
+        "PERDURE_DATA": "d",
+        "PERDURE_TOKEN": "0123456789abcdef",
+        "PERDURE_HOSTS": "a,b",
+        "PERDURE_ORIGINS": "https://a",
+        "PERDURE_HEARTBEAT_S": "0.5",
+        "PERDURE_MAX_BODY_BYTES": "10",
+        "PERDURE_BACKLOG_BYTES": "11",
+    }
+    assert {name.removeprefix("PERDURE_").lower() for name in given} == set(NAMES)
+    settings = load(tmp_path, given)
+    assert settings.hosts == ("a", "b")
+    assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("prot = 1", "'prot' in"),
+        ('port = "1"', "'port' in"),
+        ("port = 70000", "'port' in"),
+        ("hosts = 'a'", "'hosts' in"),
+        ("port = ", "cannot be read"),
+        ("[server]\nport = 1", "'server' in"),
+        ("heartbeat_s = 16", "'heartbeat_s' in"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_by_key_and_place(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / "perdure.toml").write_text(content)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        load(tmp_path)
+    assert "perdure.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"PERDURE_PORT": "many"}, "PERDURE_PORT is not valid"),
+        ({"PERDURE_PORT": "-1"}, "PERDURE_PORT is not valid"),
+        ({"PERDURE_TOKNE": "0123456789abcdef"}, "did you mean PERDURE_TOKEN"),
+        ({"PERDURE_STORES": "memory://"}, "did you mean PERDURE_STORE"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_refused_by_name(
+    tmp_path: Path, environment: dict[str, str], says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        load(tmp_path, environment)
+
+
+def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+    assert load(tmp_path, {"PERDURE_CRASH_ROUNDS": "20", "PERDURE_SESSION_ID": "s"}) == Settings()
+
+
+@pytest.mark.parametrize("token", ["short", "has a space in it!!", "x" * 513, "é" * 20])
+def test_a_bad_token_is_refused_without_being_shown(tmp_path: Path, token: str) -> None:
+    with pytest.raises(ConfigurationError, match="PERDURE_TOKEN") as caught:
+        load(tmp_path, {"PERDURE_TOKEN": token})
+    assert token not in str(caught.value)
+
+
+def test_an_argument_of_the_wrong_type_is_refused_by_its_flag(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--max-body-bytes is not valid"):
+        load(tmp_path, max_body_bytes="many")

@@ -1,0 +1,308 @@
+"""The feed by itself: whatever the timing, each seq once, in order, without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from perdure.codec import StoredEntry
+from perdure.entry import Message, Text, text
+from perdure.events import MessageUpdate
+from perdure.fact import TurnEnded, TurnStarted
+from perdure.server.cursor import START, Cursor, parse_cursor
+from perdure.server.feed import Feed
+from perdure.server.look import SessionLook
+from perdure.server.partial import Partial, Partials
+from perdure.server.registry import Registry
+from perdure.server.viewer import Viewer
+from perdure.store import Page
+from perdure.stores.memory import MemoryStore
+from perdure.testing.scripted_loop import ScriptedLoop
+from tests.server.live import Event, EventParser, OneLoop
+
+
+class World:
+    """A feed on a store, and a writer that does what an actor does."""
+
+    def __init__(self, store: MemoryStore | None = None, *, ring_bytes: int = 2**20) -> None:
+        self.store = store or MemoryStore()
+        self.feed = Feed(self.store, ring_bytes=ring_bytes, heartbeat_s=0.02)
+        self.registry = Registry(self.store, OneLoop(ScriptedLoop()), self.feed)
+        self.partials = {"a": Partials(), "b": Partials()}
+
+    async def watch(self, *wanted: tuple[str, Cursor | None], listing: bool = False) -> Viewer:
+        return await self.feed.watch(
+            wanted, look=self.registry.look, partials=self._partials, listing=listing
+        )
+
+    def _partials(self, session_id: str) -> Sequence[Partial]:
+        return self.partials[session_id].show("turn")
+
+    async def look(self, session_id: str) -> SessionLook:
+        return await self.registry.look(session_id)
+
+    def delta(self, session_id: str, update: MessageUpdate) -> None:
+        self.partials[session_id].add(update)
+        self.feed.delta(session_id, "turn", update)
+
+    async def append(self, session_id: str, *entries: object) -> None:
+        await self.store.append_entries(session_id, list(entries))
+        for entry in entries:
+            if isinstance(entry, Message):
+                self.partials[session_id].drop(entry.id)
+
+    async def close(self) -> None:
+        await self.registry.close()
+        await self.feed.close()
+
+
+class Reader:
+    """What one viewer was shown, over all its connections, checked as it comes."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, list[str]] = {"a": [], "b": []}
+        self.texts: dict[str, dict[int, str]] = {}
+        self.cursors: dict[str, Cursor] = {"a": START, "b": START}
+
+    def begin(self) -> None:
+        self.texts = {}
+        self._parser = EventParser()
+
+    def take(self, data: bytes) -> None:
+        for event in self._parser.feed(data):
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        data = event.data
+        if event.name == "entry":
+            shown = self.entries[data["session_id"]]
+            assert data["seq"] == len(shown) + 1
+            shown.append(data["id"])
+            if data["id"] in self.texts:
+                whole = {n: part["text"] for n, part in enumerate(data["parts"])}
+                for part, said in self.texts.pop(data["id"]).items():
+                    assert whole[part] == said
+            assert event.id is not None
+            for session_id, cursor in zip(("a", "b"), event.id.split(","), strict=True):
+                self.cursors[session_id] = parse_cursor(cursor)
+                assert self.cursors[session_id].seq == len(self.entries[session_id])
+        elif event.name in {"delta", "partial"}:
+            assert data["message_id"] not in self.entries[data["session_id"]]
+            parts = self.texts.setdefault(data["message_id"], {})
+            known = "" if event.name == "partial" else parts.get(data["part"], "")
+            assert len(known) == data["offset"]
+            parts[data["part"]] = known + data["text"]
+        else:
+            assert event.name == "status"
+
+
+class SlowStore(MemoryStore):
+    """Pages come late, by chance."""
+
+    def __init__(self, dice: random.Random) -> None:
+        super().__init__()
+        self._dice = dice
+
+    async def page_entries(
+        self,
+        session_id: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        for _ in range(self._dice.randrange(4)):
+            await asyncio.sleep(0)
+        page = await super().page_entries(
+            session_id, before=before, after=after, limit=self._dice.choice((1, 2, limit))
+        )
+        for _ in range(self._dice.randrange(4)):
+            await asyncio.sleep(0)
+        return page
+
+
+async def write(world: World, session_id: str, dice: random.Random, turns: int) -> None:
+    for _ in range(turns):
+        await world.append(
+            session_id, TurnStarted(turn_id="turn", message_id="m"), text("question")
+        )
+        world.feed.status(await world.look(session_id))
+        message = Message("assistant", [Text(f"é{dice.random()}" * 3), Text("tail")])
+        for n, part in enumerate(message.parts):
+            assert isinstance(part, Text)
+            for at in range(0, len(part.text), 7):
+                piece = part.text[at : at + 7]
+                world.delta(session_id, MessageUpdate(message.id, n, at, piece, "text"))
+                for _ in range(dice.randrange(3)):
+                    await asyncio.sleep(0)
+        await world.append(session_id, message)
+        if dice.random() < 0.5:
+            await world.append(session_id, TurnEnded(turn_id="turn", reason="completed"))
+        await asyncio.sleep(dice.random() * 0.002)
+
+
+async def view(world: World, reader: Reader, dice: random.Random, goal: asyncio.Event) -> None:
+    """Connects, reads for a while, and connects again with the cursors that it has."""
+    last = False
+    while not last:
+        last = goal.is_set()
+        viewer = await world.watch(("a", reader.cursors["a"]), ("b", reader.cursors["b"]))
+        reader.begin()
+        ends = {each: (await world.store.look(each)).last_seq for each in ("a", "b")}
+        for _ in range(dice.randrange(1, 12)) if not last else iter(int, 1):
+            data = await viewer.next()
+            assert data is not None
+            reader.take(data)
+            if dice.random() < 0.2:
+                await asyncio.sleep(dice.random() * 0.004)
+            if last and all(len(reader.entries[each]) >= ends[each] for each in ends):
+                break
+        world.feed.leave(viewer)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_reconnecting_at_any_moment_leaves_no_hole_and_doubles_nothing(seed: int) -> None:
+    dice = random.Random(seed)
+    world = World(SlowStore(dice), ring_bytes=dice.choice((300, 5_000, 2**20)))
+    for session_id in ("a", "b"):
+        await world.store.create_session(session_id)
+    goal = asyncio.Event()
+    readers = [Reader() for _ in range(3)]
+    async with asyncio.timeout(30):
+        viewing = [
+            asyncio.create_task(view(world, reader, random.Random(f"{seed} {n}"), goal))
+            for n, reader in enumerate(readers)
+        ]
+        await asyncio.gather(*(write(world, each, dice, 15) for each in ("a", "b")))
+        goal.set()
+        await asyncio.gather(*viewing)
+    for session_id in ("a", "b"):
+        stored = [each.id for each in await world.store.load_entries(session_id)]
+        assert all(reader.entries[session_id] == stored for reader in readers)
+    assert world.feed.watched == frozenset()
+    await world.close()
+
+
+async def read_until(viewer: Viewer, wanted: bytes) -> bytes:
+    got = b""
+    async with asyncio.timeout(20):
+        while wanted not in got:
+            data = await viewer.next()
+            assert data is not None, got
+            got += data
+    return got
+
+
+async def test_an_entry_is_encoded_once_and_its_bytes_are_shared() -> None:
+    world = World()
+    await world.store.create_session("a")
+    viewers = [await world.watch(("a", START)) for _ in range(3)]
+    for viewer in viewers:
+        await read_until(viewer, b"status")
+    reading = [asyncio.create_task(viewer.next()) for viewer in viewers]
+    await asyncio.sleep(0.001)
+    await world.append("a", text("hello"))
+    got = await asyncio.gather(*reading)
+    assert got[0] is got[1] is got[2]
+    await world.close()
+
+
+async def test_a_session_that_nobody_watches_holds_nothing() -> None:
+    world = World()
+    await world.store.create_session("a")
+    viewer = await world.watch(("a", START))
+    assert world.feed.watched == {"a"}
+    world.feed.leave(viewer)
+    assert world.feed.watched == frozenset()
+    world.delta("a", MessageUpdate("m", 0, 0, "x", "text"))
+    assert world.feed.watched == frozenset()
+    await world.close()
+
+
+async def test_what_no_hint_told_comes_with_the_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(world.store, "_hint", lambda session_id: None)
+    await world.store.create_session("a")
+    viewer = await world.watch(("a", START))
+    await read_until(viewer, b"status")
+    await world.append("a", text("hello"))
+    assert b"event: entry" in await read_until(viewer, b"hello")
+    await world.close()
+
+
+async def test_a_text_whose_message_was_stored_just_before_is_not_told_again() -> None:
+    world = World()
+    await world.store.create_session("a")
+    message = Message("assistant", [Text("whole")])
+    world.delta("a", MessageUpdate(message.id, 0, 0, "who", "text"))
+    await world.store.append_entries("a", [message])  # the actor has not heard of it yet
+    viewer = await world.watch(("a", None))
+    await world.append("a", text("next"))
+    got = await read_until(viewer, b"next")
+    assert b"partial" not in got
+    await world.close()
+
+
+async def test_a_status_never_comes_before_the_entries_that_it_follows() -> None:
+    world = World()
+    await world.store.create_session("a")
+    viewer = await world.watch(("a", START))
+    await read_until(viewer, b"status")
+    for n in range(20):
+        await world.append("a", text(f"message {n}"))
+        world.feed.status(await world.look("a"))
+    got = await read_until(viewer, b'"last_seq":20')
+    events = EventParser().feed(got)
+    seen = 0
+    for event in events:
+        if event.name == "entry":
+            seen = event.data["seq"]
+        else:
+            assert event.data["last_seq"] <= seen
+    await world.close()
+
+
+async def test_frames_cannot_be_forged_by_text_or_ids() -> None:
+    world = World()
+    evil = "\r\n\r\nevent: void\ndata: {}\u2028\u0085\n\nid: 9.x\n"
+    world.partials["s\u2028: x"] = Partials()
+    await world.store.create_session("s\u2028: x")
+    viewer = await world.watch(("s\u2028: x", START))
+    world.delta("s\u2028: x", MessageUpdate("m\r\n\n", 0, 0, evil, "text"))
+    await world.append("s\u2028: x", text(evil))
+    events = EventParser().feed(await read_until(viewer, b"event: entry"))
+    assert {event.name for event in events} <= {"status", "delta", "entry"}
+    (entry,) = (event for event in events if event.name == "entry")
+    assert entry.data["parts"][0]["text"] == evil
+    await world.close()
+
+
+async def test_foreign_white_space_and_numbers_cannot_break_a_frame() -> None:
+    from perdure.codec import Entry, import_entry, read_entry
+
+    raw = b'{"id":"e1",\r\n "type":"custom","kind":"k",\r"created_at":"2026-01-01T00:00:00Z",\n'
+    raw += b'"parent_id":null,"data":1}'
+    odd = b'{"id":"e2","type":"x","created_at":"2026-01-01T00:00:00Z","parent_id":null,"n":NaN}'
+    world = World()
+    await world.store.create_session("a")
+    entries: list[Entry] = [import_entry(raw), read_entry(odd)]
+    await world.store.append_entries("a", entries)
+    viewer = await world.watch(("a", START))
+    events = EventParser().feed(await read_until(viewer, b'"e2"'))
+    assert [event.data["id"] for event in events if event.name == "entry"] == ["e1", "e2"]
+    assert events[-1].data["n"] is None
+    await world.close()
+
+
+def test_stored_entries_have_their_own_bytes_on_the_wire() -> None:
+    from perdure.codec import seal
+    from perdure.server.wire import EntryWriter
+
+    stored = StoredEntry(7, seal(text("hello")))
+    sent = EntryWriter("a/b").whole(stored)
+    assert sent == b'{"session_id":"a/b","seq":7,' + stored.raw[1:]
+    assert json.loads(sent)["parts"] == [{"type": "text", "text": "hello"}]
