@@ -316,12 +316,17 @@ def read_entry(raw: bytes) -> Entry:
         ValueError: these bytes are no entry: not JSON, not UTF-8, no object, or a header field is
             missing or of the wrong type.
     """
-    return _read(raw)[0]
+    raw.decode()  # decoding a header does not look into the fields that it skips
+    try:
+        header = _decode_header(raw)
+    except _BROKEN:
+        return _read_foreign(raw)[0]
+    return Entry(header.id, header.type, header.created_at, header.parent_id, raw)
 
 
 def _read(raw: bytes) -> tuple[Entry, bool]:
     """The entry, and whether its bytes have reserved fields."""
-    raw.decode()  # decoding a header does not look into the fields that it skips
+    raw.decode()
     try:
         header = _decode_header(raw)
     except _BROKEN:
