@@ -79,9 +79,7 @@ class EventParser:
         fields, self._fields = self._fields, {}
         if "data" not in fields:
             return []
-        return [
-            Event(fields.get("event", "message"), json.loads(fields["data"]), fields.get("id"))
-        ]
+        return [Event(fields.get("event", "message"), json.loads(fields["data"]), fields.get("id"))]
 
 
 class Running:

@@ -263,7 +263,9 @@ async def test_a_bad_idempotency_key_is_refused(
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "", "٣"])
-@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/sessions/s/entries", "/v1/sessions/s/transcript"])
+@pytest.mark.parametrize(
+    "path", ["/v1/sessions", "/v1/sessions/s/entries", "/v1/sessions/s/transcript"]
+)
 async def test_a_bad_limit_is_refused(client: httpx.AsyncClient, path: str, limit: str) -> None:
     await client.post("/v1/sessions", json={"session_id": "s"})
     check(await client.get(path, params={"limit": limit}), 422, "invalid_limit")

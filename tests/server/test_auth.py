@@ -126,7 +126,9 @@ async def test_another_origin_is_refused_on_everything(
         assert "access-control-allow-origin" not in answer.headers
 
 
-@pytest.mark.parametrize("origin", ["http://localhost", "http://localhost:80", "https://page.example"])
+@pytest.mark.parametrize(
+    "origin", ["http://localhost", "http://localhost:80", "https://page.example"]
+)
 async def test_its_own_origin_and_those_that_were_set_are_answered(
     client: httpx.AsyncClient, origin: str
 ) -> None:

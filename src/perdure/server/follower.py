@@ -2,7 +2,7 @@
 
 On a hint it reads the store after the last `seq` it knows, encodes each new entry once, and wakes
 its viewers. Texts and statuses wait until the entries before them were read, so a viewer never
-sees them first; texts of a message that was read are dropped, so none comes after its entry.
+sees them first; what waits of a message's text is told just before its entry, and never after it.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class Follower:
         self.has_ended = False
         self._store = store
         self._waiting: list[_Delta | SessionLook] = []
+        self._due: list[_Delta | SessionLook] = []
         self._making: dict[str, _Making] = {}
         for known in partials(session.id):
             making = self._making.setdefault(known.message_id, _Making(known.turn_id))
@@ -202,41 +203,31 @@ class Follower:
 
     async def _step(self) -> None:
         """Reads what is new, then tells what was waiting before it began to read."""
-        due, self._waiting = self._waiting, []
-        try:
-            stored = {} if self.is_ready else await self._stored_texts()
-            if self._hinted:
-                self._hinted = False
-                stored |= await self._read()
-        except BaseException:
-            self._waiting = due + self._waiting
-            raise
-        if stored:
-            due = [each for each in due if not _is_text_of(each, stored)]
-            self._waiting = [each for each in self._waiting if not _is_text_of(each, stored)]
+        self._due += self._waiting
+        self._waiting.clear()
+        if not self.is_ready:
+            await self._drop_stored_texts()
+        if self._hinted:
+            self._hinted = False
+            await self._read()
         if not self.is_ready:
             self.is_ready = True
             self._wake(0)
+        due, self._due = self._due, []
         self._push(self._tell(due))
 
-    async def _stored_texts(self) -> dict[str, None]:
+    async def _drop_stored_texts(self) -> None:
         """Drops texts of messages that were stored just before this follower began."""
-        stored: dict[str, None] = {}
         for message_id in list(self._making):
             try:
                 await self._store.load_entry(self.session.id, message_id)
             except EntryNotFoundError:
                 continue
+            self._take_texts(message_id)
             self._making.pop(message_id, None)
-            stored[message_id] = None
-        return stored
 
-    async def _read(self) -> dict[str, None]:
-        """Reads to the end of the journal and pushes its entries.
-
-        Returns the ids of what has no text in the making any more: messages, and turns that ended.
-        """
-        read: dict[str, None] = {}
+    async def _read(self) -> None:
+        """Reads to the end of the journal and pushes its entries, each after its own texts."""
         more = True
         while more:
             page = await self._store.page_entries(self.session.id, after=self.seq, limit=PAGE)
@@ -247,15 +238,26 @@ class Follower:
             more = page.has_more and bool(page.entries)
             if not page.entries or self.has_ended:
                 break
+            items: list[Item] = []
             for stored in page.entries:
-                read[stored.id] = None
+                items += self._tell(self._take_texts(stored.id))
                 self._making.pop(stored.id, None)
                 if stored.type == "turn_ended" and isinstance(view := stored.view, TurnEnded):
-                    read[view.turn_id] = None
+                    self._take_texts(view.turn_id)
                     self._drop_texts([view.turn_id])
+                items.append(self._entry_item(stored))
             self.seq = page.entries[-1].seq
-            self._push(self._entry_item(stored) for stored in page.entries)
-        return read
+            self._push(items)
+
+    def _take_texts(self, of: str) -> list[_Delta | SessionLook]:
+        """Takes the texts that wait out, of a message or of a turn that has ended."""
+        if not self._due and not self._waiting:
+            return []
+        taken = [each for each in (*self._due, *self._waiting) if _is_text_of(each, of)]
+        if taken:
+            self._due = [each for each in self._due if not _is_text_of(each, of)]
+            self._waiting = [each for each in self._waiting if not _is_text_of(each, of)]
+        return taken
 
     def _drop_texts(self, turns: Container[str]) -> None:
         self._making = {
@@ -334,7 +336,5 @@ class Follower:
             self._wakeup.set()
 
 
-def _is_text_of(each: _Delta | SessionLook, stored: Container[str]) -> bool:
-    if not isinstance(each, _Delta):
-        return False
-    return each.update.message_id in stored or each.turn_id in stored
+def _is_text_of(each: _Delta | SessionLook, of: str) -> bool:
+    return isinstance(each, _Delta) and of in {each.update.message_id, each.turn_id}
