@@ -38,6 +38,7 @@ class ServerProcess:
     def start(self) -> Self:
         """Starts it and returns once it accepts; its log goes to `server.log` in the folder."""
         env = os.environ | {"PYTHONPATH": os.pathsep.join((str(REPO / "src"), str(REPO)))}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # a server that is started again starts faster
         command = [sys.executable, "-m", "perdure", "serve", "--port", str(self.port)]
         command += ["--store", f"sqlite:///{self.folder / 'sessions.db'}"]
         command += ["--loop", self.loop, "--data", str(self.folder / "data")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from perdure.entry import Part, Reasoning, Text, ToolCall, ToolResult
 from perdure.loop import (
@@ -49,8 +50,9 @@ async def _chaos(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
             for n in range(dice.randint(0, 3))
         ]
         yield MessageEnded([*parts, *calls], provider={"step": step})
-        async for event in _run_tools(calls, dice):
-            yield event
+        async with aclosing(_run_tools(calls, dice)) as tools:
+            async for event in tools:
+                yield event
         if dice.random() < 0.05:
             raise RuntimeError("the provider went away")
 

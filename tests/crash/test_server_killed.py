@@ -13,7 +13,8 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def fields_after_seq(data: bytes) -> tuple[int, bytes]:
     return seq, data.split(b'"seq":%d,' % seq, 1)[1]
 
 
-async def events(response: httpx.Response) -> AsyncIterator[tuple[str, bytes]]:
+async def events(response: httpx.Response) -> AsyncGenerator[tuple[str, bytes], None]:
     """The events of a stream, by the HTML standard's event-stream section."""
     event, data = "message", b""
     buffer = b""
@@ -126,17 +127,20 @@ async def work_until_killed(server: ServerProcess, sessions: list[str], seed: in
 
 
 async def all_entries(client: httpx.AsyncClient, name: str) -> list[tuple[int, bytes]]:
-    """The whole journal, page by page."""
+    """The whole journal, as the stream shows it to a new viewer."""
+    last_seq = (await client.get(f"/v1/sessions/{name}")).json()["last_seq"]
     found: list[tuple[int, bytes]] = []
-    while True:
-        after = found[-1][0] if found else 0
-        url = f"/v1/sessions/{name}/entries"
-        page = (await client.get(url, params={"after": after, "limit": 200})).json()
-        for entry in page["entries"]:
-            whole = await client.get(f"/v1/sessions/{name}/entries/{entry['seq']}")
-            found.append(fields_after_seq(whole.content))
-        if not page["has_more"]:
-            return found
+    params = {"session": name, "after": "0"}
+    async with (
+        client.stream("GET", "/v1/stream", params=params) as response,
+        aclosing(events(response)) as stream,
+    ):
+        async for event, data in stream:
+            if event == "entry":
+                found.append(fields_after_seq(data))
+            if len(found) >= last_seq:
+                return found
+    raise AssertionError(f"{name}: the stream ended at seq {len(found)} of {last_seq}")
 
 
 async def at_rest(client: httpx.AsyncClient, name: str) -> dict[str, Any]:
@@ -162,6 +166,10 @@ async def check(server: ServerProcess, seen: Seen) -> None:
             for (owner, seq), raw in seen.entries.items():
                 if owner == name:
                     assert journal[seq - 1] == (seq, raw), f"{name}: seq {seq} differs"
+            if journal:
+                seq, raw = journal[len(journal) // 2]
+                whole = await client.get(f"/v1/sessions/{name}/entries/{seq}")
+                assert fields_after_seq(whole.content) == (seq, raw)
             for (owner, message_id), seq in seen.messages.items():
                 if owner == name:
                     assert message_id in journal[seq - 1][1].decode()
