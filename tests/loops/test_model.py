@@ -22,7 +22,7 @@ from tests.provider.mock import Provider, event_stream, quiet
 NAMES = {
     "openai-chat": "openai-chat:gpt-5",
     "openai-responses": "openai-responses:gpt-5",
-    "anthropic": "anthropic:claude-sonnet-5",
+    "anthropic": "anthropic:claude-sonnet-5-5",
 }
 STREAMING: tuple[str, ...] = ("truncateAfterChunks", "latency")
 KEY = "key-that-nobody-may-see"

@@ -209,6 +209,18 @@ async def test_cancelling_the_task_kills_the_whole_group(tmp_path: Path) -> None
     assert [is_alive(pid) for pid in pids(tmp_path / "pids", 2)] == [False, False]
 
 
+async def test_a_stop_that_is_itself_cancelled_still_ends_the_command(tmp_path: Path) -> None:
+    task = asyncio.create_task(collect(Shell(tmp_path, grace_s=0.5)(), ask(STUBBORN)))
+    await until(lambda: len(pids(tmp_path / "pids", 2)) == 2)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    left = pids(tmp_path / "pids", 2)
+    await until(lambda: not any(is_alive(pid) for pid in left))
+
+
 async def test_a_stopped_command_may_clean_up(tmp_path: Path) -> None:
     command = "trap 'echo cleaned > mark; exit' TERM; echo ready; sleep 1000 & wait"
     async with aclosing(Shell(tmp_path, grace_s=10)()(ask(command))) as running:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 _LIFELINE = Path(__file__).with_name("lifeline.py")
 _CHUNK_BYTES = 1 << 18
@@ -121,7 +122,8 @@ class Process:
             await self._ended.wait()
             await asyncio.to_thread(self._popen.wait)
         finally:
-            self._popen.poll()
+            if self._popen.poll() is None:  # cancelled once more: it ends by itself, unattended
+                Thread(target=self._popen.wait, daemon=True).start()
             for fd in tuple(self._reading):
                 self._stop_reading(fd)
 
