@@ -251,13 +251,11 @@ async def test_text_that_is_odd_is_accepted_as_text(
     ).decode("utf-16", "replace")
 
 
-@pytest.mark.parametrize("key", ["", "a b", "é".encode("latin-1"), "x" * 256, "a\tb"])
-async def test_a_bad_idempotency_key_is_refused(
-    client: httpx.AsyncClient, key: str | bytes
-) -> None:
+@pytest.mark.parametrize("key", [b"", b"a b", b"\xe9", b"x" * 256, b"a\tb"])
+async def test_a_bad_idempotency_key_is_refused(client: httpx.AsyncClient, key: bytes) -> None:
     await client.post("/v1/sessions", json={"session_id": "s"})
     answer = await client.post(
-        "/v1/sessions/s/messages", json={"text": "x"}, headers={"Idempotency-Key": key}
+        "/v1/sessions/s/messages", json={"text": "x"}, headers={b"Idempotency-Key": key}
     )
     check(answer, 422, "invalid_idempotency_key")
 

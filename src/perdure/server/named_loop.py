@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from perdure import loops
+import os
+from pathlib import Path
+
 from perdure.loop import LoopFactory
+from perdure.loops import default_loop_name, loop_by_name
 from perdure.server.config import Settings
 
 
@@ -11,8 +14,8 @@ class NamedLoops:
     """Loops that run their tools in the settings' workspace; each is made once."""
 
     def __init__(self, settings: Settings) -> None:
-        self._workspace = settings.workspace
-        self._default = settings.loop or loops.default_loop_name()
+        self._workspace = Path(settings.workspace)
+        self._default = settings.loop or default_loop_name(os.environ)
         self._factories: dict[str, LoopFactory] = {}
 
     @property
@@ -28,5 +31,5 @@ class NamedLoops:
 
         """
         if name not in self._factories:
-            self._factories[name] = loops.loop_by_name(name, workspace=self._workspace)
+            self._factories[name] = loop_by_name(name, workspace=self._workspace)
         return self._factories[name]

@@ -34,6 +34,7 @@ PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
     errors.MissingExtraError: (422, "missing_extra"),
     errors.ConfigurationError: (422, "configuration"),
     errors.LoopError: (502, "loop_failed"),
+    errors.ModelError: (502, "model_failed"),
     errors.TurnRunningError: (409, "turn_running"),
     errors.MessageRejectedError: (409, "message_rejected"),
     errors.SteeringUnsupportedError: (422, "steering_unsupported"),

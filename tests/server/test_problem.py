@@ -1,0 +1,48 @@
+"""Every error has a status and a code of its own, and its problem says what it says."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from perdure import errors
+from perdure.errors import PerdureError
+from perdure.server.problem import PROBLEMS, problem_of
+
+ERRORS = [
+    found
+    for name, found in vars(errors).items()
+    if inspect.isclass(found) and issubclass(found, PerdureError) and not name.startswith("_")
+]
+
+
+def test_every_error_is_in_the_table_once() -> None:
+    assert set(PROBLEMS) == set(ERRORS)
+    codes = [code for _, code in PROBLEMS.values()]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_its_problem_has_the_status_the_code_and_its_text(kind: type[PerdureError]) -> None:
+    error = kind.__new__(kind)
+    PerdureError.__init__(error, "what to do")
+    error.session_id = "s"  # type: ignore[attr-defined]  # as most of them have
+    answer = problem_of(error)
+    status, code = PROBLEMS[kind]
+    problem = json.loads(bytes(answer.body))
+    assert answer.status_code == status == problem["status"]
+    assert (problem["code"], problem["detail"]) == (code, str(error))
+    assert problem["session_id"] == "s"
+
+
+def test_a_subclass_from_elsewhere_is_told_as_what_it_is() -> None:
+    class Fuller(errors.StoreUnavailableError):
+        pass
+
+    answer = problem_of(Fuller("the disk is full"))
+    assert (answer.status_code, json.loads(bytes(answer.body))["code"]) == (
+        503,
+        "store_unavailable",
+    )
