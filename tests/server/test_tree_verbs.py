@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+
 import pytest
 
 from perdure.codec import Entry
-from perdure.entry import Custom, Message, text
+from perdure.entry import Custom, Message, Text, text
 from perdure.errors import (
+    AppendConflictError,
     ConfigurationError,
     CursorVoidError,
     EntryNotFoundError,
     InvalidSessionIdError,
+    LoopError,
     SessionDeletedError,
     SessionExistsError,
     SessionNotFoundError,
 )
 from perdure.fact import LeafMoved
+from perdure.loop import LoopContext, LoopEvent, MessageEnded
 from perdure.server.path import load_whole_path
 from perdure.testing import Call, Say, ScriptedLoop, write_script
 from perdure.view import model_view
@@ -167,6 +173,41 @@ async def test_compact_appends_a_summary_and_the_model_sees_it(house: House) -> 
     assert "summary" in loop.views[-1][0].text.lower()
     await told.registry.branch(ID, second)
     assert await told.texts() == ["one", "ok", "two"]
+
+
+async def test_a_loop_that_cannot_summarise_leaves_the_session_as_it_was(house: House) -> None:
+    async def broken(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        if context.purpose == "summary":
+            raise OSError("no network")
+        yield MessageEnded((Text("ok"),))
+
+    told = house.restart(Loops(lambda: broken))
+    await talk(told, "one", "two")
+    before = await told.log()
+    with pytest.raises(LoopError, match="no network"):
+        await told.registry.compact(ID, keep_turns=1)
+    assert await told.log() == before
+    assert (await told.look()).status == "idle"
+
+
+async def test_a_session_that_grows_while_it_is_summarised_is_not_compacted(house: House) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def slow(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        if context.purpose == "summary":
+            asked.set()
+            await answered.wait()
+        yield MessageEnded((Text("ok"),))
+
+    told = house.restart(Loops(lambda: slow))
+    await talk(told, "one", "two")
+    compacting = asyncio.create_task(told.registry.compact(ID, keep_turns=1))
+    await asked.wait()
+    await talk(told, "three")
+    answered.set()
+    with pytest.raises(AppendConflictError):
+        await compacting
+    assert await told.texts() == ["one", "ok", "two", "ok", "three", "ok"]
 
 
 async def test_delete_stops_tombstones_and_tells(house: House) -> None:

@@ -423,6 +423,32 @@ async def test_a_loop_that_never_lets_go_is_left_behind(
     assert await clung.texts() == ["hello", "shown"]
 
 
+async def test_the_calls_of_a_loop_that_never_lets_go_get_their_results(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = asyncio.Event()
+
+    async def clinging(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        yield MessageEnded((ToolCall("c1", "read"),))
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    monkeypatch.setattr("perdure.server.command.GRACE_S", 0.01)
+    clung = house.restart(Loops(lambda: clinging))
+    await clung.send("hello")
+    await clung.until(lambda look: look.last_seq >= 5)
+    await clung.registry.stop(ID)
+    assert (await clung.types())[-2:] == ["message", "turn_ended"]
+    last = (await clung.log())[-2].view
+    assert isinstance(last, Message)
+    assert last.tool_results[0].interrupted
+    released.set()
+    await clung.close()
+
+
 async def test_each_turn_has_one_end(house: House) -> None:
     for text in ("one", FAIL, HANG):
         await house.send(text)

@@ -138,18 +138,17 @@ class Actor:
         if self._dying:
             await asyncio.wait(set(self._dying), timeout=DYING_S)
 
-        async def attempt() -> _T:
+        async def attempt(again: bool = False) -> _T:
             await self._wake()
             try:
-                return await step(False)
+                return await step(again)
             except StoreError:
-                if self._state is not None:
+                if again or self._state is not None:
                     raise
             except UnrecoverableError as error:
                 self.fail(error)
                 raise
-            await self._wake()
-            return await step(True)
+            return await attempt(again=True)
 
         return await self._mailbox.do(attempt)
 
@@ -290,9 +289,12 @@ class Actor:
         """
         loop = self.build_loop()
         turn_id = turn_id_of(self.session.incarnation, message.id)
-        open_calls = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
-        drafts = [*before, *repairs(open_calls), _started(turn_id, message), message]
+        drafts = [*before, *await self._repairs(), _started(turn_id, message), message]
         return await self._launch(loop, turn_id, drafts, message.id), turn_id
+
+    async def _repairs(self) -> list[Message]:
+        """The interrupted results of the calls that are open at the leaf."""
+        return repairs(await load_open_calls(self.store, self.session_id, self.state.leaf_id))
 
     async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
         """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
@@ -380,7 +382,8 @@ class Actor:
         async def step() -> None:
             if self._turn is turn:
                 self._leave(turn)
-                await self._end(turn, *turn.asked, self._partials.keep("stopped"))
+                kept = [*self._partials.keep("stopped"), *await self._repairs()]
+                await self._end(turn, *turn.asked, kept)
 
         await self._mailbox.do(step)
 

@@ -21,9 +21,11 @@ from perdure.errors import (
     AppendRejectedError,
     EntryNotFoundError,
     IdempotencyConflictError,
+    LoopError,
     MessageRejectedError,
     NothingHeldError,
     NothingToResendError,
+    PerdureError,
     QueuedMessageNotFoundError,
     SteeringUnsupportedError,
     TurnRunningError,
@@ -35,7 +37,7 @@ from perdure.server.actor import Actor
 from perdure.server.idempotency import message_id_of, queued_id_of, same_body, turn_id_of
 from perdure.server.look import SessionLook
 from perdure.server.path import load_model_path
-from perdure.server.turn import GRACE_S, Turn
+from perdure.server.turn import GRACE_S, Turn, describe
 
 
 class Sent(Struct, frozen=True):
@@ -310,7 +312,12 @@ async def compact(actor: Actor, keep_turns: int) -> Compacted:
 
     context = RunContext(actor.session_id, input=(prompt,), messages=messages, purpose="summary")
     loop = await actor.command(build)
-    summary = await summarise(loop, context)
+    try:
+        summary = await summarise(loop, context)
+    except PerdureError:
+        raise
+    except Exception as error:  # somebody else's loop: what it raises is the loop's failure
+        raise LoopError(f"the loop gave no summary: {describe(error)}") from error
     entry = Compaction(summary=summary, first_kept_id=plan.first_kept_id)
 
     async def store(again: bool) -> Compacted:
