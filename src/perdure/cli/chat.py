@@ -15,7 +15,7 @@ from typing import Any
 
 from perdure.agent import DurableAgent, open_agent
 from perdure.cli.conversation import Conversation
-from perdure.cli.place import add_store_to
+from perdure.cli.place import add_loop_to, add_store_to
 from perdure.cli.render import call_text, summary_line
 from perdure.cli.terminal import Terminal, cut, one_line
 from perdure.entry import Message
@@ -35,8 +35,7 @@ def add_to(verbs: Any) -> None:
     """Adds the verb to the command line."""
     verb = verbs.add_parser("chat", help="talk to an agent in this terminal; no server needed")
     verb.add_argument("session_id", metavar="SESSION", help="goes on with it, or begins it")
-    verb.add_argument("--loop", metavar="NAME", help="what answers: shell, or provider:model")
-    verb.add_argument("--workspace", metavar="FOLDER", help="where tools run (this folder)")
+    add_loop_to(verb)
     add_store_to(verb)
     verb.set_defaults(run=run)
 

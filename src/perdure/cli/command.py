@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace, Terminal], int] = options.run
     terminal = Terminal(sys.stdout)
     try:
+        if (folder := os.getcwd()) not in sys.path:
+            sys.path.append(folder)  # where a loop of one's own is looked for last
         status = run(options, terminal)
         sys.stdout.flush()
     except PerdureError as error:

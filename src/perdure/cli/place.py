@@ -1,7 +1,7 @@
-"""Which store a command works on, and that reading never makes one.
+"""Which store and which loop a command works with, and that reading never makes a store.
 
-It is the one that `perdure serve` would use in this folder: `--store`, else `PERDURE_STORE`, else
-what `perdure.toml` says, else a file in `perdure-data`.
+The store is the one that `perdure serve` would use in this folder: `--store`, else `PERDURE_STORE`,
+else what `perdure.toml` says, else a file in `perdure-data`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ def add_store_to(verb: argparse.ArgumentParser) -> None:
         default=None,
         help=f"where the sessions are (PERDURE_STORE, else {DEFAULT_STORE})",
     )
+
+
+def add_loop_to(verb: argparse.ArgumentParser) -> None:
+    """Gives a verb the options `--loop` and `--workspace`."""
+    names = "shell, provider:model or module:attribute"
+    verb.add_argument("--loop", metavar="NAME", help=f"what answers: {names}")
+    verb.add_argument("--workspace", metavar="FOLDER", help="where tools run (this folder)")
 
 
 def open_for_reading(options: argparse.Namespace) -> ListingStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from perdure.cli.place import add_store_to
+from perdure.cli.place import add_loop_to, add_store_to
 from perdure.cli.terminal import Terminal
 from perdure.errors import MissingExtraError
 from perdure.server.config import Settings, load_settings
@@ -20,8 +20,7 @@ def add_to(verbs: Any) -> None:
     add_store_to(verb)
     verb.add_argument("--host", help=f"the address to listen on ({default.host})")
     verb.add_argument("--port", type=int, help=f"the port; 0: any free one ({default.port})")
-    verb.add_argument("--loop", metavar="NAME", help="what answers: shell, or provider:model")
-    verb.add_argument("--workspace", metavar="FOLDER", help="where tools run (this folder)")
+    add_loop_to(verb)
     verb.add_argument("--data", metavar="FOLDER", help=f"the server's own files ({default.data})")
     verb.set_defaults(run=run)
 
