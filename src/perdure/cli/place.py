@@ -67,7 +67,7 @@ def open_for_reading(options: argparse.Namespace) -> ListingStore:
     if scheme in {"sqlite", "jsonl"} and not Path(unquote(path)).exists():
         raise StoreUnavailableError(
             f"there is no store at {url}: nothing was made. Name another with --store or "
-            "PERDURE_STORE; perdure chat and perdure serve make one"
+            "PERDURE_STORE; perdure chat and perdure serve make one for their first session"
         )
     for verb in ("session_ids", "verify_session"):
         if not hasattr(store, verb):
