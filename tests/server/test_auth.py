@@ -106,7 +106,8 @@ async def test_another_host_name_is_refused(client: httpx.AsyncClient, host: str
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST:8377", "127.0.0.1:1", "[::1]:80", "[::1]", "box.example", "localhost."],
+    ["localhost", "LOCALHOST:8377", "127.0.0.1:1", "[::1]:80", "[::1]", "box.example",
+     "localhost."],
 )  # fmt: skip
 async def test_the_allowed_host_names_are_answered(client: httpx.AsyncClient, host: str) -> None:
     assert (await client.get("/v1/sessions", headers={**BEARER, "Host": host})).status_code == 200

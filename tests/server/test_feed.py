@@ -11,6 +11,7 @@ import pytest
 
 from perdure.codec import StoredEntry
 from perdure.entry import Message, Text, text
+from perdure.errors import JournalCorruptError
 from perdure.events import MessageUpdate
 from perdure.fact import TurnEnded, TurnStarted
 from perdure.server.cursor import START, Cursor, parse_cursor
@@ -268,6 +269,76 @@ async def test_a_status_never_comes_before_the_entries_that_it_follows() -> None
             seen = event.data["seq"]
         else:
             assert event.data["last_seq"] <= seen
+    await world.close()
+
+
+class DamagedStore(MemoryStore):
+    """From `damaged_from` on the journal of session a cannot be read."""
+
+    damaged_from = 10**9
+
+    async def page_entries(
+        self,
+        session_id: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        page = await super().page_entries(session_id, before=before, after=after, limit=limit)
+        if session_id == "a" and any(x.seq >= self.damaged_from for x in page.entries):
+            raise JournalCorruptError(session_id, self.damaged_from, "here", "it is torn")
+        return page
+
+
+@pytest.mark.parametrize("first", [1, 3])
+async def test_damage_is_told_as_a_status_and_never_as_a_shorter_conversation(first: int) -> None:
+    store = DamagedStore()
+    world = World(store)
+    for session_id in ("a", "b"):
+        await store.create_session(session_id)
+    await world.append("a", text("one"), text("two"))
+    viewer = await world.watch(("a", START), ("b", START))
+    if first == 3:
+        await read_until(viewer, b"two")
+    store.damaged_from = first
+    await world.append("a", text("three"))
+    got = await read_until(viewer, b"unrecoverable")
+    told = [event.data for event in EventParser().feed(got) if event.name == "status"][-1]
+    assert told["session_id"] == "a"
+    assert "torn" in told["cause"]
+    await world.append("b", text("the other goes on"))
+    await read_until(viewer, b"the other goes on")
+    await world.close()
+
+
+async def test_a_viewer_that_takes_no_write_for_some_beats_is_cut_off() -> None:
+    world = World()
+    await world.store.create_session("a")
+    viewer = await world.watch(("a", START))
+    cut = asyncio.Event()
+    viewer.on_cut = cut.set
+    assert await viewer.next() is not None
+    async with asyncio.timeout(20):
+        await cut.wait()
+    assert viewer.is_cut
+    assert await viewer.next() is None
+    await world.close()
+
+
+async def test_a_session_made_anew_under_a_watched_id_ends_the_old_one_s_stream() -> None:
+    world = World()
+    await world.store.create_session("a")
+    viewer = await world.watch(("a", START))
+    await world.append("a", text("old"))
+    await read_until(viewer, b"old")
+    await world.store.delete_session("a")
+    await world.store.create_session("a", entries=[text("new 1"), text("new 2")])
+    got = await read_until(viewer, b"deleted")
+    assert b"new" not in got
+    assert await viewer.next() is None
+    again = await world.watch(("a", START))
+    assert b"new 1" in await read_until(again, b"new 2")
     await world.close()
 
 

@@ -210,6 +210,8 @@ class Follower:
         if self._hinted:
             self._hinted = False
             await self._read()
+            if not self.has_ended:
+                self.last_words = None
         if not self.is_ready:
             self.is_ready = True
             self._wake(0)

@@ -33,6 +33,7 @@ class Watched:
         self.position: int | None = None
         """Where it reads the ring; None while it is caught up from the store."""
         self.is_over = False
+        self.is_damaged = False
 
     @property
     def cursor(self) -> str:
@@ -94,8 +95,16 @@ class Viewer:
             self._is_dirty = False
             frames, self._opening = self._opening, []
             for watched in self._watched:
-                if not watched.is_over:
-                    await self._collect(watched, frames)
+                if watched.is_over:
+                    continue
+                ring = watched.follower.ring
+                if watched.position is None or watched.position < ring.start:
+                    watched.position = None
+                    await self._catch_up(watched, frames)
+                elif watched.position < ring.end:
+                    self._take(watched, frames)
+                if watched.follower.has_ended and watched.position == ring.end:
+                    watched.is_over = True
             self._collect_listing(frames)
             if self._is_beat_due:
                 self._is_beat_due = False
@@ -143,16 +152,6 @@ class Viewer:
     def _cursors(self) -> str:
         return ",".join(each.cursor for each in self._watched)
 
-    async def _collect(self, watched: Watched, frames: list[bytes]) -> None:
-        ring = watched.follower.ring
-        if watched.position is None or watched.position < ring.start:
-            watched.position = None
-            await self._catch_up(watched, frames)
-        elif watched.position < ring.end:
-            self._take(watched, frames)
-        if watched.follower.has_ended and watched.position == ring.end:
-            watched.is_over = True
-
     def _take(self, watched: Watched, frames: list[bytes]) -> None:
         """Adds what the ring has after the viewer's position."""
         ring, position = watched.follower.ring, watched.position
@@ -190,10 +189,11 @@ class Viewer:
             follower.hint()
             return
         except UnrecoverableError as error:
-            watched.is_over = True
-            json = follower.writer.session_json
-            frames.append(frame.ended(json, "unrecoverable", str(error)))
-            return
+            if not watched.is_damaged:
+                watched.is_damaged = True
+                json = follower.writer.session_json
+                frames.append(frame.ended(json, "unrecoverable", str(error)))
+            return  # and tries again at the next beat
         if look.session.incarnation != follower.session.incarnation:
             follower.hint()
             return
@@ -235,8 +235,8 @@ class Viewer:
         listing = self._listing
         if listing is None or self._listing_position == listing.end:
             return
-        if self._listing_position < listing.start:
-            self._cut()
+        if self._listing_position < listing.start:  # it has to list anew
+            self._is_closed = True
             return
         frames.extend(
             item.frame
