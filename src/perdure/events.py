@@ -42,13 +42,17 @@ class MessageStart(_Event, tag="message_start", frozen=True):
 
 
 class MessageUpdate(_Event, tag="message_update", frozen=True):
-    """More text of part `part`, from `offset` (in code points); provisional."""
+    """More text of part `part`, from `offset` (in code points); provisional.
+
+    `call_id` is the running call whose "output" it is; None for text of the assistant's message.
+    """
 
     message_id: str
     part: int
     offset: int
     text: str
     kind: Literal["text", "reasoning", "output"]
+    call_id: str | None = None
 
 
 class MessageEnd(_Event, tag="message_end", frozen=True):

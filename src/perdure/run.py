@@ -211,7 +211,8 @@ class Driver:
                 call = self._call(event.call_id)
                 if not call.started:
                     await self._start_tool(call)
-                await self._update(call.making, 0, "output", clean_text(event.text))
+                text = clean_text(event.text)
+                await self._update(call.making, 0, "output", text, event.call_id)
             case ToolEnded():
                 await self._end_tool(event.result)
             case _:
@@ -226,10 +227,12 @@ class Driver:
         await self._emit(MessageStart(self._making.message_id, "assistant"))
         return self._making
 
-    async def _update(self, making: _Making, part: int, kind: Any, text: str) -> None:
+    async def _update(
+        self, making: _Making, part: int, kind: Any, text: str, call_id: str | None = None
+    ) -> None:
         if text:
             offset = making.add(part, kind, text)
-            await self._emit(MessageUpdate(making.message_id, part, offset, text, kind))
+            await self._emit(MessageUpdate(making.message_id, part, offset, text, kind, call_id))
 
     async def _end_message(self, event: MessageEnded) -> None:
         making = self._making or await self._start_message()

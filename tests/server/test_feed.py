@@ -34,6 +34,7 @@ class World:
         self.feed = Feed(self.store, ring_bytes=ring_bytes, heartbeat_s=0.02)
         self.registry = Registry(self.store, OneLoop(ScriptedLoop()), self.feed)
         self.partials = {"a": Partials(), "b": Partials()}
+        self.turns = {"a": "turn", "b": "turn"}
 
     async def watch(self, *wanted: tuple[str, Cursor | None], listing: bool = False) -> Viewer:
         return await self.feed.watch(
@@ -41,14 +42,14 @@ class World:
         )
 
     def _partials(self, session_id: str) -> Sequence[Partial]:
-        return self.partials[session_id].show("turn")
+        return self.partials[session_id].show(self.turns.get(session_id, "turn"))
 
     async def look(self, session_id: str) -> SessionLook:
         return await self.registry.look(session_id)
 
     def delta(self, session_id: str, update: MessageUpdate) -> None:
         self.partials[session_id].add(update)
-        self.feed.delta(session_id, "turn", update)
+        self.feed.delta(session_id, self.turns.get(session_id, "turn"), update)
 
     async def append(self, session_id: str, *entries: object) -> None:
         await self.store.append_entries(session_id, list(entries))
@@ -129,9 +130,10 @@ class SlowStore(MemoryStore):
 
 
 async def write(world: World, session_id: str, dice: random.Random, turns: int) -> None:
-    for _ in range(turns):
+    for turn in range(turns):
+        turn_id = world.turns[session_id] = f"turn {turn}"
         await world.append(
-            session_id, TurnStarted(turn_id="turn", message_id="m"), text("question")
+            session_id, TurnStarted(turn_id=turn_id, message_id="m"), text("question")
         )
         world.feed.status(await world.look(session_id))
         message = Message("assistant", [Text(f"é{dice.random()}" * 3), Text("tail")])
@@ -144,7 +146,7 @@ async def write(world: World, session_id: str, dice: random.Random, turns: int) 
                     await asyncio.sleep(0)
         await world.append(session_id, message)
         if dice.random() < 0.5:
-            await world.append(session_id, TurnEnded(turn_id="turn", reason="completed"))
+            await world.append(session_id, TurnEnded(turn_id=turn_id, reason="completed"))
         await asyncio.sleep(dice.random() * 0.002)
 
 
@@ -226,6 +228,17 @@ async def test_a_session_that_nobody_watches_holds_nothing() -> None:
     assert world.feed.watched == frozenset()
     world.delta("a", MessageUpdate("m", 0, 0, "x", "text"))
     assert world.feed.watched == frozenset()
+    await world.close()
+
+
+async def test_a_tools_output_names_its_call_for_early_and_late_viewers() -> None:
+    world = World()
+    await world.store.create_session("a")
+    early = await world.watch(("a", START))
+    world.delta("a", MessageUpdate("m", 0, 0, "line", "output", "call-1"))
+    assert b'"kind":"output","call_id":"call-1"' in await read_until(early, b"delta")
+    late = await world.watch(("a", START))
+    assert b'"kind":"output","call_id":"call-1"' in await read_until(late, b"partial")
     await world.close()
 
 

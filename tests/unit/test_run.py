@@ -85,6 +85,16 @@ async def test_updates_name_the_entry_to_come_and_their_offset() -> None:
     assert {each.message_id for each in updates} == {end.message.id} == {end.leaf_id}
 
 
+async def test_updates_of_a_tools_output_name_its_call() -> None:
+    tools = (ToolStarted("a"), ToolDelta("a", "more"), result("a"))
+    agent, _ = await opened(MessageDelta("x"), answer("x", "a"), *tools)
+    updates = [event async for event in agent.run("go") if isinstance(event, MessageUpdate)]
+    assert [(update.kind, update.call_id) for update in updates] == [
+        ("text", None),
+        ("output", "a"),
+    ]
+
+
 async def test_calls_and_their_dispatch_are_durable_before_a_tool_starts() -> None:
     store = MemoryStore()
     seen: list[list[str]] = []

@@ -66,10 +66,11 @@ class _Text:
 class _Making:
     """A message in the making, as far as viewers were shown it."""
 
-    __slots__ = ("parts", "turn_id")
+    __slots__ = ("call_id", "parts", "turn_id")
 
-    def __init__(self, turn_id: str) -> None:
+    def __init__(self, turn_id: str, call_id: str | None) -> None:
         self.turn_id = turn_id
+        self.call_id = call_id
         self.parts: dict[int, _Text] = {}
 
     def add(self, part: int, kind: str, offset: int, text: str) -> tuple[int, str | None]:
@@ -113,7 +114,9 @@ class Follower:
         self._due: list[_Delta | SessionLook] = []
         self._making: dict[str, _Making] = {}
         for known in partials(session.id):
-            making = self._making.setdefault(known.message_id, _Making(known.turn_id))
+            making = self._making.setdefault(
+                known.message_id, _Making(known.turn_id, known.call_id)
+            )
             making.add(known.part, known.kind, 0, known.text)
         self.is_ready = False
         """Whether the texts so far are known to be of messages without an entry."""
@@ -167,6 +170,7 @@ class Follower:
                 0,
                 "".join(text.pieces),
                 text.kind,
+                making.call_id,
             )
             for message_id, making in self._making.items()
             for part, text in sorted(making.parts.items())
@@ -289,7 +293,9 @@ class Follower:
                     frames.append(frame.status(each))
                 continue
             update = each.update
-            making = self._making.setdefault(update.message_id, _Making(each.turn_id))
+            making = self._making.setdefault(
+                update.message_id, _Making(each.turn_id, update.call_id)
+            )
             offset, new = making.add(update.part, update.kind, update.offset, update.text)
             if new is None:
                 continue
@@ -312,6 +318,7 @@ class Follower:
             offset,
             text,
             update.kind,
+            update.call_id,
         )
 
     def _push(self, items: Iterable[Item]) -> None:

@@ -53,11 +53,13 @@ def text(
     offset: int,
     content: str,
     kind: str,
+    call_id: str | None,
 ) -> bytes:
     """A `delta`, or a `partial`: text of a message in the making from `offset` on."""
+    of_call = b"" if call_id is None else b',"call_id":' + encode(call_id)
     return event(
         name,
-        b'{"session_id":%b,"turn_id":%b,"message_id":%b,"part":%d,"offset":%d,"text":%b,"kind":%b}'
+        b'{"session_id":%b,"turn_id":%b,"message_id":%b,"part":%d,"offset":%d,"text":%b,"kind":%b%b}'
         % (
             session_json,
             encode(turn_id),
@@ -66,5 +68,6 @@ def text(
             offset,
             encode(content),
             encode(kind),
+            of_call,
         ),
     )

@@ -21,6 +21,7 @@ class Partial(Struct, frozen=True):
     part: int
     text: str
     kind: Literal["text", "reasoning", "output"]
+    call_id: str | None = None
 
 
 class Partials:
@@ -58,7 +59,7 @@ class Partials:
     def show(self, turn_id: str) -> list[Partial]:
         """The text so far of each part."""
         return [
-            Partial(turn_id, message_id, part, "".join(pieces), update.kind)
+            Partial(turn_id, message_id, part, "".join(pieces), update.kind, update.call_id)
             for message_id, parts in self._texts.items()
             for part, (update, pieces) in sorted(parts.items())
         ]
