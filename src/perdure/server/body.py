@@ -7,6 +7,7 @@ comes after the bound is not kept.
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
@@ -137,11 +138,12 @@ async def _read(request: Request, max_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            chunks.append(chunk)
+        async with aclosing(request.stream()) as stream:
+            async for chunk in stream:
+                size += len(chunk)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
+                chunks.append(chunk)
     except ClientDisconnect as error:
         raise Refused(400, "cut_off", "the connection ended in the middle of the body") from error
     return b"".join(chunks)
