@@ -212,7 +212,8 @@ async def test_an_entry_is_encoded_once_and_its_bytes_are_shared() -> None:
     for viewer in viewers:
         await read_until(viewer, b"status")
     reading = [asyncio.create_task(viewer.next()) for viewer in viewers]
-    await asyncio.sleep(0.001)
+    for _ in range(20):  # they join
+        await asyncio.sleep(0)
     await world.append("a", text("hello"))
     got = await asyncio.gather(*reading)
     assert got[0] is got[1] is got[2]
@@ -235,8 +236,12 @@ async def test_a_tools_output_names_its_call_for_early_and_late_viewers() -> Non
     world = World()
     await world.store.create_session("a")
     early = await world.watch(("a", START))
+    await read_until(early, b"status")
+    reading = asyncio.create_task(read_until(early, b"delta"))
+    for _ in range(20):  # it joins
+        await asyncio.sleep(0)
     world.delta("a", MessageUpdate("m", 0, 0, "line", "output", "call-1"))
-    assert b'"kind":"output","call_id":"call-1"' in await read_until(early, b"delta")
+    assert b'"kind":"output","call_id":"call-1"' in await reading
     late = await world.watch(("a", START))
     assert b'"kind":"output","call_id":"call-1"' in await read_until(late, b"partial")
     await world.close()
