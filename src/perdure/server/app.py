@@ -27,7 +27,7 @@ from perdure.server.port import Loops
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.service import Service, as_journal_store, open_service
 from perdure.server.session_route import wanted_of
-from perdure.server.sse import HEADERS, send_stream
+from perdure.server.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.stores import open_store
 
 
@@ -64,7 +64,7 @@ def create_app(
             )
             yield
 
-    app = Starlette(
+    app = App(
         routes=make_routes(),
         lifespan=lifespan,
         middleware=[Middleware(Outer, access=access)],
@@ -76,6 +76,16 @@ def create_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+class App(Starlette):
+    """Starlette, which lets a stream send past the layers that care for a response's start."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Takes one connection."""
+        if scope["type"] == "http":
+            scope["extensions"] = {**scope.get("extensions", {}), DIRECT_SEND: send}
+        await super().__call__(scope, receive, send)
 
 
 def make_routes() -> list[Route]:

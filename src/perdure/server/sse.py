@@ -16,6 +16,9 @@ from perdure.server.viewer import Viewer
 ABORT = "perdure.abort"
 """The scope extension under which our own server hands out a connection's `abort`."""
 
+DIRECT_SEND = "perdure.send"
+"""The scope extension with the server's own `send`, under the layers that only see starts."""
+
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -34,8 +37,9 @@ async def send_stream(
     viewer.on_cut = task.cancel
     try:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        direct_send: Send = scope.get("extensions", {}).get(DIRECT_SEND, send)
         while (data := await viewer.next()) is not None:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await direct_send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except asyncio.CancelledError:
         if not viewer.is_cut or task.uncancel() > 0:
