@@ -73,7 +73,7 @@ def _nothing_is_left_running(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     )
 
     def noting(loop: asyncio.AbstractEventLoop) -> None:
-        leaked.extend(repr(task) for task in asyncio.all_tasks(loop))
+        leaked.extend(repr(task) for task in asyncio.all_tasks(loop) if not _is_closing(task))
         cancel_all_tasks(loop)
 
     monkeypatch.setattr(asyncio.runners, "_cancel_all_tasks", noting)
@@ -86,6 +86,11 @@ def _nothing_is_left_running(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if time.monotonic() > deadline:
             pytest.fail(f"threads were left running: {left}")
         time.sleep(0.01)
+
+
+def _is_closing(task: asyncio.Task[object]) -> bool:
+    """Whether it is asyncio's own task that closes a generator that was garbage collected."""
+    return type(task.get_coro()).__name__ == "async_generator_athrow"
 
 
 def _is_leak(thread: threading.Thread, before: set[threading.Thread]) -> bool:
