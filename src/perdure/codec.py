@@ -281,31 +281,39 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
             view = msgspec.structs.replace(view, parent_id=parent_id)
     raw = encode(view)
     try:
-        header = _decode_header(raw)
-        checked: View | None = _decode_strictly(view, raw)
+        if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
+            checked: Message | Compaction | Custom | KnownFact
+            checked = _decode_with_opaque_parts(view, raw)
+        else:
+            checked = _decode_view(raw)
     except _BROKEN as error:
         raise AppendRejectedError(f"not a valid {view.type} entry: {error}") from error
-    if header.is_framed or b"\n" in raw:
-        raise AppendRejectedError(f"a part of this {view.type} entry is not one line of JSON")
-    _check_id(header.id)
-    if isinstance(checked, Custom):
-        checked = None  # its view holds an instance of the registered class: decode when asked
-    return Entry(header.id, header.type, header.created_at, header.parent_id, raw, checked)
+    _check_id(checked.id)
+    return Entry(
+        checked.id,
+        checked.type,
+        checked.created_at,
+        checked.parent_id if isinstance(checked, TreeEntry) else UNSET,
+        raw,
+        # a custom entry's view holds an instance of the registered class: decoded when asked for
+        None if isinstance(checked, Custom) else checked,
+    )
 
 
-def _decode_strictly(view: _Entry, raw: bytes) -> View:
-    """Decodes what was just encoded; parts that were read as opaque may stay so."""
-    if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
-        known = tuple(part for part in view.parts if not isinstance(part, OpaquePart))
-        _decode_view(encode(msgspec.structs.replace(view, parts=known)))
-        if (message := _decode_message_with_opaque_parts(raw)) is None:
-            raise msgspec.DecodeError("an opaque part is not a JSON object with a type")
-        return message
-    return _decode_view(raw)
+def _decode_with_opaque_parts(view: Message, raw: bytes) -> Message:
+    """Decodes what was just encoded: parts that were read as opaque stay so, if they are sound."""
+    known = tuple(part for part in view.parts if not isinstance(part, OpaquePart))
+    _decode_view(encode(msgspec.structs.replace(view, parts=known)))
+    if (message := _decode_message_with_opaque_parts(raw)) is None:
+        raise msgspec.DecodeError("an opaque part is not a JSON object with a type")
+    if _decode_header(raw).is_framed or b"\n" in raw:
+        raise msgspec.DecodeError("an opaque part is not one line of JSON")
+    return message
 
 
 def _check_id(entry_id: str) -> None:
-    if not 1 <= len(entry_id.encode()) <= MAX_ID_BYTES:
+    length = len(entry_id)
+    if not 1 <= length <= MAX_ID_BYTES // 4 and not 1 <= len(entry_id.encode()) <= MAX_ID_BYTES:
         raise AppendRejectedError(f"an entry's id has 1 to {MAX_ID_BYTES} bytes")
 
 
@@ -501,7 +509,7 @@ def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:
     Raises:
         AppendRejectedError: one of them is not an entry, or two share an id. Nothing is stored.
     """
-    entries = tuple(seal(draft) for draft in drafts)
+    entries = tuple([seal(draft) for draft in drafts])
     if len(entries) > 1 and len({entry.id for entry in entries}) < len(entries):
         raise AppendRejectedError("two entries of one batch have the same id")
     return entries

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -48,6 +49,11 @@ def check_session_id(session_id: object) -> str:
     """
     if not isinstance(session_id, str):
         raise InvalidSessionIdError(session_id, f"it is a {type(session_id).__name__}")
+    return _checked(session_id)
+
+
+@lru_cache(maxsize=1024)
+def _checked(session_id: str) -> str:
     try:
         size = len(session_id.encode())
     except UnicodeEncodeError:
@@ -296,8 +302,7 @@ def place_batch(
     """
     session.check_incarnation(incarnation)
     session.check_writable()
-    stored = [known[entry.id] for entry in entries if entry.id in known]
-    if stored:
+    if known and (stored := [known[entry.id] for entry in entries if entry.id in known]):
         for entry, old in zip((e for e in entries if e.id in known), stored, strict=True):
             if entry.raw != old.raw:
                 raise AppendRejectedError(
