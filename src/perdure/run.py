@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Never, NoReturn, Protocol, TypeVar
 
 from perdure import clock
@@ -106,13 +107,21 @@ class RunContext:
         )
 
 
+def _tell(over: asyncio.Future[None], _: object) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
 async def complete(step: Coroutine[Any, Any, _T]) -> _T:
     """Runs a step to its end even if the caller is cancelled; the cancellation goes on after it."""
-    task = asyncio.ensure_future(step)
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(step)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
+        over = loop.create_future()
+        task.add_done_callback(partial(_tell, over))
         try:
-            await asyncio.wait([task])
+            await over
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:

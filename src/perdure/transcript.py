@@ -91,8 +91,9 @@ class Transcript:
 
     async def settled(self) -> None:
         """Returns when no append is under way and the fate of each is known."""
-        async with self._lock:
-            await self._settle()
+        if self._lock.locked() or self._doubtful is not None:
+            async with self._lock:
+                await self._settle()
 
     async def _settle(self) -> None:
         if self._doubtful is None:
@@ -109,6 +110,8 @@ class Transcript:
 
     def _found_receipt(self, drafts: Sequence[Draft]) -> Receipt | None:
         """The receipt of drafts that are a retry of an append which was stored after all."""
+        if not self._found:
+            return None
         ids = _ids(drafts)
         receipt = self._found.get(ids)
         if receipt is None:
@@ -122,6 +125,8 @@ class Transcript:
         return self._found.pop(ids)
 
     def _repairs(self, drafts: Sequence[Draft], when: Repair) -> list[Message]:
+        if not self._open_calls:
+            return []
         messages = [draft for draft in drafts if isinstance(draft, Message)]
         spoken = any(message.role != "tool" for message in messages)
         if when == "never" or (when == "before messages" and not spoken):

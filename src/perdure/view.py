@@ -165,6 +165,9 @@ class OpenCalls:
     def __iter__(self) -> Iterator[ToolCall]:
         return (slot.call for slot in self._pairing.open)
 
+    def __bool__(self) -> bool:
+        return bool(self._pairing.open)
+
 
 def open_calls(path: Iterable[Entry]) -> list[ToolCall]:
     """The calls on the path that have no result, in order."""

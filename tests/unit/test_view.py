@@ -299,7 +299,7 @@ EMOJI = [
 def test_an_excerpt_keeps_whole_characters_and_is_bounded(pieces: list[str], limit: int) -> None:
     content = "".join(pieces)
     shown = excerpt(content, limit)
-    if len(content) <= limit:
+    if len(content) <= max(limit, 0):
         assert shown == content
         return
     head, _, tail = shown.partition("\n[…")
