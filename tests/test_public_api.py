@@ -13,13 +13,14 @@ import pytest
 
 import perdure
 import perdure.loops
+import perdure.server
 import perdure.stores
 import perdure.testing
 
 SRC = Path(__file__).parents[1] / "src"
 
 
-@pytest.mark.parametrize("module", [perdure, perdure.loops, perdure.testing])
+@pytest.mark.parametrize("module", [perdure, perdure.loops, perdure.server, perdure.testing])
 def test_all_is_sorted_and_complete(module: ModuleType) -> None:
     assert module.__all__ == sorted(module.__all__)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
@@ -49,7 +50,7 @@ def documented(name: str, value: object) -> Iterator[str]:
                 yield f"{name}.{member}"
 
 
-@pytest.mark.parametrize("module", [perdure, perdure.loops])
+@pytest.mark.parametrize("module", [perdure, perdure.loops, perdure.server])
 def test_every_public_name_says_what_it_guarantees(module: ModuleType) -> None:
     bare = [
         missing for name in module.__all__ for missing in documented(name, getattr(module, name))

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from perdure.errors import ConfigurationError
+from perdure.server import create_app
 from perdure.server.auth import load_token
 from perdure.server.config import Settings
 from tests.server.live import TOKEN
@@ -186,3 +189,19 @@ def test_on_loopback_it_starts_without(host: str) -> None:
     settings = Settings(host=host)
     settings.check()
     assert settings.is_loopback
+
+
+async def test_mounted_elsewhere_it_lets_in_and_keeps_out_the_same() -> None:
+    async with serving() as (_, service):
+        app = create_app(service.settings, store=service.store, loops=service.loops)
+        app.state.service = service
+        outer = httpx.ASGITransport(Starlette(routes=[Mount("/sub", app)]))
+        async with httpx.AsyncClient(transport=outer, base_url="http://localhost") as client:
+            assert (await client.get("/sub/")).status_code == 200
+            assert (await client.get("/sub/v1/health")).status_code == 200
+            check(await client.get("/sub/v1/sessions"), 401, "unauthorised")
+            opened = await client.get(f"/sub/?token={TOKEN}")
+            assert (opened.status_code, opened.headers["location"]) == (303, "/sub/")
+            assert "Path=/sub/" in opened.headers["set-cookie"]
+            assert (await client.get("/sub/v1/sessions")).status_code == 200
+            assert (await client.get("/sub/v1/sessions/a%2Fb")).status_code == 404

@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from perdure.errors import ConfigurationError
+from perdure.errors import ConfigurationError, StoreUnavailableError
+from perdure.server import create_app
+from perdure.server.config import Settings
 from perdure.server.serve import address_of, bind
 from tests.serving import REPO, ServerProcess
 
@@ -84,6 +86,29 @@ def test_a_second_server_on_the_same_store_says_who_has_it(tmp_path: Path) -> No
         code, said = start_and_fail(tmp_path, "--store", store, "--port", "0", "--loop", "shell")
         assert code == 1
         assert server.base in said
+
+
+def test_a_file_that_is_no_store_is_refused_before_the_address_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("these are notes, and no store of anything\n")
+    store = f"sqlite:///{tmp_path / 'notes.db'}"
+    code, said = start_and_fail(tmp_path, "--store", store, "--port", "0", "--loop", "shell")
+    assert code == 1
+    assert "is not a SQLite file" in said
+    assert (tmp_path / "notes.db").read_text().startswith("these are notes")
+
+
+async def test_an_application_owns_its_store_from_its_startup_to_its_shutdown(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'sessions.db'}"
+    settings = Settings(store=url, token="a-token-for-tests-0123456789", loop="shell")
+    one, other = create_app(settings), create_app(settings)
+    async with one.router.lifespan_context(one):
+        with pytest.raises(StoreUnavailableError, match=f"process {os.getpid()}"):
+            async with other.router.lifespan_context(other):
+                pass
+    async with other.router.lifespan_context(other):
+        assert (await other.state.service.registry.list())[0] == []
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -25,7 +26,7 @@ from perdure.server.outer import Outer
 from perdure.server.page import get_asset, get_page
 from perdure.server.port import Loops
 from perdure.server.problem import Refused, problem, problem_of
-from perdure.server.service import Service, as_journal_store, open_service
+from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session_route import wanted_of
 from perdure.server.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.stores import open_store
@@ -37,9 +38,10 @@ def create_app(
     store: JournalStore | None = None,
     loops: Loops | None = None,
 ) -> Starlette:
-    """The application. Its store opens at its startup and closes at its shutdown.
+    """The application. At its startup its store opens and becomes its own; both end with it.
 
-    A `store` that is given stays open. Without `loops` they are those that this machine can run.
+    A `store` that is given is the caller's to own and to close. Without `loops` they are those that
+    this machine can run. An application that is mounted needs its lifespan run by the outer one.
 
     Raises:
         ConfigurationError: the settings cannot work.
@@ -58,6 +60,9 @@ def create_app(
             if served is None:
                 url = settings.store_url
                 served = as_journal_store(await stack.enter_async_context(open_store(url)), url)
+                await stack.enter_async_context(
+                    own_store(served, f"an application in process {os.getpid()}")
+                )
             known = loops or NamedLoops(settings)
             app.state.service = await stack.enter_async_context(
                 open_service(settings, served, known)
@@ -126,9 +131,9 @@ class StreamEndpoint:
         request = Request(scope)
         service: Service = request.app.state.service
         wanted, listing = wanted_of(request)
-        for session_id, _ in wanted:
-            await service.registry.look(session_id)
         if request.method == "HEAD":
+            for session_id, _ in wanted:
+                await service.registry.look(session_id)
             await Response(headers={k.decode(): v.decode() for k, v in HEADERS})(
                 scope, receive, send
             )

@@ -64,7 +64,7 @@ class Access:
         headers = _headers(scope)
         host = self._check_host(headers.get(b"host", []))
         self._check_origin(headers.get(b"origin", []), host)
-        path = scope["path"]
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in PUBLIC or path.startswith(_ASSETS):
             return
         if not (self._has_bearer(headers) or self._has_cookie(headers)):

@@ -7,12 +7,11 @@ the log, on standard error, where the token never is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -23,9 +22,8 @@ from perdure.errors import ConfigurationError
 from perdure.server.app import create_app
 from perdure.server.auth import load_token
 from perdure.server.config import Settings
-from perdure.server.journal import JournalStore
 from perdure.server.named_loop import NamedLoops
-from perdure.server.service import as_journal_store
+from perdure.server.service import as_journal_store, own_store
 from perdure.server.sse import ABORT
 from perdure.stores import open_store
 
@@ -40,7 +38,7 @@ def run(settings: Settings) -> None:
 
     Raises:
         ConfigurationError: nothing was started; the text says why and what to do.
-        StoreUnavailableError: another server has the store; the text says which.
+        StoreUnavailableError: another server has the store, which the text names; or it is none.
 
     """
     logging.basicConfig(
@@ -70,7 +68,7 @@ async def serve(settings: Settings, *, say: Callable[[str], None] | None = None)
         address = address_of(settings.host, port)
         opened = open_store(settings.store_url)
         store = as_journal_store(opened, settings.store_url)
-        async with opened, _owned(store, f"the server at {address} (process {os.getpid()})"):
+        async with opened, own_store(store, f"the server at {address} (process {os.getpid()})"):
             app = create_app(settings, store=store, loops=loops)
             server = Server(app, lambda: (say or _print)(f"{address}/?token={token}"))
             log.info("serving %s with the loop %s", settings.store_url, loops.default)
@@ -83,17 +81,6 @@ async def serve(settings: Settings, *, say: Callable[[str], None] | None = None)
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-@contextlib.asynccontextmanager
-async def _owned(store: JournalStore, node: str) -> AsyncIterator[None]:
-    """The store as its one server's, where the store has such a lock."""
-    acquire = getattr(store, "acquire_ownership", None)
-    if acquire is None:
-        yield
-        return
-    async with acquire(node):
-        yield
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import cast
 
-from perdure.errors import ConfigurationError
+from perdure.errors import ConfigurationError, UnrecoverableError
 from perdure.server.config import Settings
 from perdure.server.feed import Feed
 from perdure.server.journal import JournalStore
@@ -50,6 +50,23 @@ def as_journal_store(store: Store, url: str) -> JournalStore:
             "SQLite file (sqlite:///file.db)"
         )
     return cast("JournalStore", store)
+
+
+@asynccontextmanager
+async def own_store(store: JournalStore, node: str) -> AsyncIterator[None]:
+    """The store as its one server's, where it has such a lock; it opens now, not at first use.
+
+    Raises:
+        StoreUnavailableError: another server has the store, which the text names; or it is no
+            store, or cannot be opened.
+
+    """
+    async with AsyncExitStack() as stack:
+        if (acquire := getattr(store, "acquire_ownership", None)) is not None:
+            await stack.enter_async_context(acquire(node))
+        with suppress(UnrecoverableError):  # a session's damage is that session's, and shown there
+            await store.list_sessions(limit=1)
+        yield
 
 
 @asynccontextmanager
