@@ -6,12 +6,13 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from perdure.codec import StoredEntry
 from perdure.entry import Message, Text, text
-from perdure.errors import JournalCorruptError
+from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.events import MessageUpdate
 from perdure.fact import TurnEnded, TurnStarted
 from perdure.server.cursor import START, Cursor, parse_cursor
@@ -327,6 +328,34 @@ async def test_damage_is_told_as_a_status_and_never_as_a_shorter_conversation(fi
     assert "torn" in told["cause"]
     await world.append("b", text("the other goes on"))
     await read_until(viewer, b"the other goes on")
+    await world.close()
+
+
+async def test_a_store_that_cannot_be_read_for_a_while_ends_no_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    await world.store.create_session("a", entries=[text("one")])
+    first = await world.watch(("a", None))
+    read, failures = world.store.page_entries, 2
+
+    async def page_entries(*args: Any, **options: Any) -> Page:
+        nonlocal failures
+        if options.get("before") is not None:  # what a viewer reads that is caught up
+            failures -= 1
+            if failures >= 0:
+                raise StoreUnavailableError("locked")
+        return await read(*args, **options)
+
+    monkeypatch.setattr(world.store, "page_entries", page_entries)
+    viewer = await world.watch(("a", START))
+    shown = b""
+    async with asyncio.timeout(5):
+        while b"event: entry" not in shown:
+            shown += await viewer.next() or b""
+    assert failures < 0
+    for each in (first, viewer):
+        world.feed.leave(each)
     await world.close()
 
 

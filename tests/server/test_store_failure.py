@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from perdure.errors import (
     AppendUncertainError,
     JournalCorruptError,
     PerdureError,
+    SessionNotFoundError,
     StoreError,
     StoreUnavailableError,
 )
@@ -230,4 +232,39 @@ async def test_a_part_that_cannot_be_stored_fails_the_turn_and_not_the_session()
     assert (look.status, look.turn) == ("failed", None)
     assert "JSON" in (look.cause or "")
     assert [type(s.view) for s in await house.log()].count(Message) == 1
+    await house.close()
+
+
+class _Slow:
+    """A store that looks for a session only when it is told to."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self.may_look = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def load_session(self, session_id: str) -> Any:
+        if self.may_look.is_set():
+            return await self._store.load_session(session_id)
+        try:
+            return await self._store.load_session(session_id)
+        finally:
+            await self.may_look.wait()
+
+
+async def test_a_session_made_while_commands_wait_for_it_has_one_actor() -> None:
+    slow = _Slow(MemoryStore())
+    house = House(slow)
+    early = [asyncio.create_task(house.send(write_script(Say("w", cut="hang")))) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    await house.create()
+    slow.may_look.set()
+    for sent in early:
+        with pytest.raises(SessionNotFoundError):
+            await sent
+    await house.send(write_script(Say("hello")))
+    await house.rest()
+    assert (await house.types()).count("claimed") == 1
     await house.close()

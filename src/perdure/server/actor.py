@@ -139,7 +139,11 @@ class Actor:
             await asyncio.wait(set(self._dying), timeout=DYING_S)
 
         async def attempt(again: bool = False) -> _T:
-            await self._wake()
+            try:
+                await self._wake()
+            except SessionNotFoundError as error:
+                self._refusal = error  # a session of this id that is made later has another actor
+                raise
             try:
                 return await step(again)
             except StoreError:

@@ -42,7 +42,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}$")] | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    heartbeat_s: Annotated[float, Meta(gt=0, le=15)] = 15.0
+    heartbeat_s: Annotated[float, Meta(gt=0, le=14)] = 10.0
     max_body_bytes: Positive = 32 * 1024 * 1024
     backlog_bytes: Positive = 4 * 1024 * 1024
 
@@ -65,13 +65,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuses combinations that cannot be meant.
 
         Raises:
-            ConfigurationError: the server would be open to others with a token nobody chose.
+            ConfigurationError: the server would be open to others with a token nobody chose, or
+                its workspace is no folder.
 
         """
         if not self.is_loopback and self.token is None:
             raise ConfigurationError(
                 f"host {self.host!r} is reachable from other machines: set a token of your own "
                 f"first ({PREFIX}TOKEN, or token in {FILE_NAME}), or listen on 127.0.0.1"
+            )
+        if not Path(self.workspace).is_dir():
+            raise ConfigurationError(
+                f"the workspace {self.workspace!r} is no folder: create it, or name another"
             )
 
 

@@ -30,7 +30,7 @@ class Feed:
         self,
         store: JournalStore,
         *,
-        heartbeat_s: float = 15,
+        heartbeat_s: float = 10,
         backlog_bytes: int = 4 * 1024 * 1024,
         ring_bytes: int = 1024 * 1024,
     ) -> None:

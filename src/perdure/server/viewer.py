@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from perdure.errors import SessionNotFoundError, UnrecoverableError
+from perdure.errors import SessionNotFoundError, StoreError, UnrecoverableError
 from perdure.server import frame
 from perdure.server.follower import PAGE, Follower
 from perdure.server.journal import JournalStore
@@ -194,6 +194,8 @@ class Viewer:
                 json = follower.writer.session_json
                 frames.append(frame.ended(json, "unrecoverable", str(error)))
             return  # and tries again at the next beat
+        except StoreError:
+            return  # likewise; who sends and looks is told why
         if look.session.incarnation != follower.session.incarnation:
             follower.hint()
             return
