@@ -191,14 +191,14 @@ async def test_whichever_pages_of_the_last_write_a_disk_has_kept(
                 written[n * size : (n + 1) * size] if kept >> n & 1 else b"\x00" * size
                 for n in range(7)
             ]
-            other = tmp_path / f"k{kept}.jsonl"
-            header = whole.partition(b"\n")[0].replace(b'"id":"s"', b'"id":"k%d"' % kept)
-            rest = acknowledged.partition(b"\n")[2]
-            other.write_bytes(header + b"\n" + rest + b"".join(pages)[: len(written)])
-            stored = await store.load_entries(f"k{kept}")
-            assert raws(stored) == raws([*messages(2), *(last if kept == 2**7 - 1 else [])])
-            await store.append_entries(f"k{kept}", last)
-            assert raws(await store.load_entries(f"k{kept}")) == raws([*messages(2), *last])
+            folder = tmp_path / f"k{kept}"
+            folder.mkdir()
+            write(folder, acknowledged + b"".join(pages)[: len(written)])
+            async with JsonlStore(folder, durable=False) as other:
+                stored = await other.load_entries("s")
+                assert raws(stored) == raws([*messages(2), *(last if kept == 2**7 - 1 else [])])
+                await other.append_entries("s", last)
+                assert raws(await other.load_entries("s")) == raws([*messages(2), *last])
 
 
 async def test_a_last_entry_that_misses_only_its_newline_is_kept(tmp_path: Path) -> None:
@@ -343,15 +343,19 @@ async def test_a_file_that_is_not_a_journal_is_damage_at_line_1(
 
 
 async def test_verify_finds_what_reading_does_not_look_for(tmp_path: Path) -> None:
-    path = await make(tmp_path, messages(1), messages(3, "b"))
+    path = await make(tmp_path, messages(1), messages(3, "b"), messages(1, "c"))
     whole = path.read_bytes()
     async with JsonlStore(tmp_path) as store:
         await store.verify_session("s")
         for old, new in ((b"m says 0", b"m says 9"), (b"b says 2", b"b says 1")):
             path.write_bytes(whole.replace(old, new))
-            assert len(await store.load_entries("s")) == 4
+            assert len(await store.load_entries("s")) == 5
             with pytest.raises(JournalCorruptError, match="line"):
                 await store.verify_session("s")
+        path.write_bytes(whole.replace(b"c says 0", b"c says 9"))
+        for verb in (store.load_entries("s"), store.append_entries("s", messages(1, "d"))):
+            with pytest.raises(JournalCorruptError, match="line 6, byte"):
+                await verb
         path.write_bytes(whole)
         await store.verify_session("s")
 

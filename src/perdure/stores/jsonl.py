@@ -33,8 +33,8 @@ from perdure.store import (
     new_session,
     read_session,
 )
-from perdure.stores.jsonl_disk import read_first_line, reading
-from perdure.stores.jsonl_file import Append, JournalFile
+from perdure.stores.jsonl_disk import Disk
+from perdure.stores.jsonl_file import Append, Folder, JournalFile
 from perdure.stores.jsonl_name import SUFFIX, is_hashed, is_plain, name_of
 
 _T = TypeVar("_T")
@@ -65,12 +65,14 @@ class JsonlStore(ClosingStore):
 
     Used by one event loop at a time; another may follow when it is closed.
     `durable=False` leaves out every sync: what a crash of the machine leaves is then anyone's
-    guess; a crash of the process loses nothing.
+    guess; a crash of the process loses nothing. Every system call goes through `disk`.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, durable: bool = True) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], *, durable: bool = True, disk: Disk | None = None
+    ) -> None:
         self._root = os.path.abspath(root)
-        self._durable = durable
+        self._folder = Folder(self._root, durable=durable, disk=disk)
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
         self._writers = ThreadPoolExecutor(WRITERS, "perdure-jsonl-writer")
         self._readers = ThreadPoolExecutor(READERS, "perdure-jsonl-reader")
@@ -87,7 +89,7 @@ class JsonlStore(ClosingStore):
         session = new_session(session_id, parent_id)
         self._check_open()
         sealed = _seal_lines(entries)
-        file = JournalFile(self._root, session_id, durable=self._durable)
+        file = JournalFile(self._folder, session_id)
         return await self._in_thread(self._writers, partial(file.create, session, sealed))
 
     async def load_session(self, session_id: str) -> Session:
@@ -116,7 +118,7 @@ class JsonlStore(ClosingStore):
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         slot = self._slots.get(session_id)
         if slot is None:
-            file = JournalFile(self._root, session_id, durable=self._durable)
+            file = JournalFile(self._folder, session_id)
             slot = self._slots[session_id] = _Slot(file)
         self._slots.move_to_end(session_id)
         slot.leave_closed_loop()
@@ -176,7 +178,7 @@ class JsonlStore(ClosingStore):
 
     def _session_ids(self) -> list[str]:
         try:
-            names = sorted(os.listdir(self._root))
+            names = sorted(self._folder.disk.names(self._root))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -191,8 +193,9 @@ class JsonlStore(ClosingStore):
     def _hashed_id(self, stem: str) -> str:
         path = os.path.join(self._root, stem + SUFFIX)
         place = f"{path}, line 1, byte 0"
-        with reading(path, stem) as fd:
-            line = read_first_line(fd)
+        disk = self._folder.disk
+        with disk.reading(path, stem) as fd:
+            line = disk.read_first_line(fd)
         try:
             session_id = read_session(line).id
         except ValueError as error:
@@ -233,7 +236,7 @@ class JsonlStore(ClosingStore):
         slot = self._slots.get(session_id)
         if slot is not None:
             return slot.file
-        return JournalFile(self._root, session_id, durable=self._durable)
+        return JournalFile(self._folder, session_id)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -7,11 +7,11 @@ is not whole yet is a torn tail to them. Nothing of the file but its sound part 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 
@@ -25,21 +25,7 @@ from perdure.errors import (
     StoreUnavailableError,
 )
 from perdure.store import Receipt, Session, place_batch, receipt_of
-from perdure.stores.jsonl_disk import (
-    distrust_cache,
-    identity,
-    make_folder,
-    open_journal,
-    read_bytes,
-    read_first_line,
-    reading,
-    sync_data,
-    sync_folder,
-    unavailable,
-    uncertain,
-    write_all,
-    write_new,
-)
+from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
 from perdure.stores.jsonl_name import SUFFIX, name_of
 from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
 
@@ -60,19 +46,45 @@ class Append:
     incarnation: str | None
 
 
-class JournalFile:
-    """The file of one session under `root`, and what is remembered of it."""
+class Folder:
+    """The folder that a store's files are in, and the disk that it is on."""
 
-    def __init__(self, root: str, session_id: str, *, durable: bool) -> None:
+    def __init__(self, path: str, *, durable: bool, disk: Disk | None = None) -> None:
+        self.path = path
+        self.durable = durable
+        self.disk = disk or Disk()
+        self._is_settled = False
+
+    def make(self) -> None:
+        """Makes it where there is none."""
+        if not self.disk.is_folder(self.path):
+            self._is_settled = False
+            self.disk.make_folder(self.path)
+
+    def sync(self) -> None:
+        """The names in it, and its own, are on the disk when this returns, if that is asked for."""
+        if self.durable:
+            self.disk.sync_folder(self.path)
+            if not self._is_settled:
+                self.disk.settle_folder(self.path)
+                self._is_settled = True
+
+
+class JournalFile:
+    """The file of one session in a folder, and what is remembered of it."""
+
+    def __init__(self, folder: Folder, session_id: str) -> None:
         self.session_id = session_id
-        self._root = root
+        self._folder = folder
+        self._disk = folder.disk
+        self._durable = folder.durable
         self._name = name_of(session_id)
-        self._path = os.path.join(root, self._name + SUFFIX)
-        self._durable = durable
+        self._path = os.path.join(folder.path, self._name + SUFFIX)
         self._fd: int | None = None
         self._sound: Sound | None = None
         self._identity: tuple[int, int] | None = None
         self._synced_size = 0
+        self._unsynced_from: int | None = None
         self._is_name_synced = False
         self._is_writing = False
         self._one_writer = Lock()
@@ -81,7 +93,7 @@ class JournalFile:
         """Forgets what is remembered."""
         fd, self._fd, self._sound, self._is_name_synced = self._fd, None, None, False
         if fd is not None:
-            os.close(fd)
+            self._disk.close(fd)
 
     # Creating
 
@@ -89,31 +101,35 @@ class JournalFile:
         """Creates the file whole: under a name of its own, synced, then linked to its real name."""
         stored = [StoredEntry(seq, entry) for seq, entry in enumerate(entries, 1)]
         lines, _ = frame(stored, session.first_sum)
-        draft = os.path.join(self._root, f".{self._name}.{clock.new_id()}.tmp")
+        draft = os.path.join(self._folder.path, f".{self._name}.{clock.new_id()}.tmp")
         with unavailable(f"session {self.session_id!r} was not created"):
-            make_folder(self._root, durable=self._durable)
-            if os.path.lexists(self._path):
-                raise SessionExistsError(self.session_id)
-            write_new(draft, b"".join([session.header, b"\n", *lines]), durable=self._durable)
+            self._folder.make()
+            if self._disk.stat_name(self._path) is not None:
+                raise self._exists()
+            data = b"".join([session.header, b"\n", *lines])
+            self._disk.write_new(draft, data, durable=self._durable)
             try:
-                os.link(draft, self._path, follow_symlinks=False)
+                self._disk.link(draft, self._path)
             except OSError as error:
-                os.unlink(draft)
+                self._disk.unlink(draft)
                 if isinstance(error, FileExistsError):
-                    raise SessionExistsError(self.session_id) from None
+                    raise self._exists() from None
                 raise
         with uncertain(f"session {self.session_id!r} may have been created: try to load it"):
-            os.unlink(draft)
-            if self._durable:
-                sync_folder(self._root)
+            self._disk.unlink(draft)
+            self._folder.sync()
         return session
+
+    def _exists(self) -> SessionExistsError:
+        self._folder.sync()  # whoever created it may not have come so far
+        return SessionExistsError(self.session_id)
 
     # Reading
 
     def read_session(self) -> Session:
         """The session, from the first line alone."""
-        with reading(self._path, self.session_id) as fd:
-            return read_header(read_first_line(fd), self.session_id, self._path).session
+        with self._disk.reading(self._path, self.session_id) as fd:
+            return read_header(self._disk.read_first_line(fd), self.session_id, self._path).session
 
     def read(self, after: int = 0) -> list[StoredEntry]:
         """The entries after a `seq`; O(answer) where the file is remembered, else O(file)."""
@@ -138,12 +154,12 @@ class JournalFile:
                 seen = str(error)
 
     def _read_all(self, *, verify: bool = False) -> list[StoredEntry]:
-        with reading(self._path, self.session_id) as fd:
+        with self._disk.reading(self._path, self.session_id) as fd:
             size = self._visible_size(fd)
             remembered = self._sound
-            if remembered is not None and identity(fd) == self._identity:
+            if remembered is not None and identity(self._disk.stat(fd)) == self._identity:
                 _check_not_shorter(remembered, size)
-            data = read_bytes(fd, 0, size)
+            data = self._disk.read_bytes(fd, 0, size)
         sound = read_header(data, self.session_id, self._path)
         return read_on(sound, data[sound.size :], verify=verify)
 
@@ -152,13 +168,13 @@ class JournalFile:
         sound, known_as = self._sound, self._identity
         if sound is None or after > sound.last_seq:
             return None
-        with reading(self._path, self.session_id) as fd:
+        with self._disk.reading(self._path, self.session_id) as fd:
             size = self._visible_size(fd)
             count = len(sound.offsets)
             start = sound.offsets[after] if after < count else sound.size
-            if identity(fd) != known_as or size < start or sound.lacks_newline:
+            if identity(self._disk.stat(fd)) != known_as or size < start or sound.lacks_newline:
                 return None
-            data = read_bytes(fd, start, size)
+            data = self._disk.read_bytes(fd, start, size)
         rest = Sound(self._path, sound.session, start, b"", last_seq=after)
         try:
             return read_on(rest, data, in_batch=after < count)
@@ -167,11 +183,12 @@ class JournalFile:
 
     def _visible_size(self, fd: int) -> int:
         """How much of the file may be read: not what is being written and is not synced yet."""
-        size = os.fstat(fd).st_size
+        size = self._disk.size(fd)
         sound = self._sound
-        if self._is_writing and sound is not None and identity(fd) == self._identity:
-            return min(size, sound.size)
-        return size
+        if not self._is_writing or sound is None:
+            return size
+        is_known = identity(self._disk.stat(fd)) == self._identity
+        return min(size, sound.size) if is_known else size
 
     # Appending
 
@@ -194,9 +211,11 @@ class JournalFile:
         try:
             with unavailable(f"{self._path} cannot be appended to; nothing was stored"):
                 outcomes, new = self._place(fd, sound, appends)
-                if self._durable and not self._is_name_synced:
-                    sync_folder(self._root)  # whoever created the file may not have come so far
+                if not self._is_name_synced:
+                    self._folder.sync()  # whoever created the file may not have come so far
                     self._is_name_synced = True
+                if self._unsynced_from is not None:
+                    self._write_again(fd, sound.size)
                 if new:
                     self._cut_torn_tail(fd, sound)
                     self._append(fd, sound, new)
@@ -212,41 +231,49 @@ class JournalFile:
 
     def _unlock(self) -> None:
         if self._fd is not None:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            try:
+                self._disk.unlock(self._fd)
+            except OSError:
+                self.close()
 
     def _catch_up(self) -> int:
         """Locks the file and reads what others appended; leaves it locked."""
-        if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
-            self.close()
-        if self._fd is None:
-            self._fd = open_journal(self._path, self.session_id, os.O_RDWR | os.O_APPEND)
         fd = self._fd
         with unavailable(f"{self._path} cannot be read"):
+            if fd is not None and not self._is_in_place(fd):
+                self.close()
+                fd = None
+            if fd is None:
+                flags = os.O_RDWR | os.O_APPEND
+                fd = self._fd = self._disk.open_journal(self._path, self.session_id, flags)
             self._lock(fd)
-            size = os.fstat(fd).st_size
-            if os.fstat(fd).st_nlink == 0:
-                raise StoreUnavailableError(f"{self._path} was removed meanwhile; nothing stored")
+            size = self._disk.size(fd)
+            if not self._is_in_place(fd):
+                raise StoreUnavailableError(
+                    f"{self._path} was moved or removed meanwhile; nothing was stored: try again"
+                )
             sound = self._sound
             if sound is None:
-                data = read_bytes(fd, 0, size)
+                data = self._disk.read_bytes(fd, 0, size)
                 sound = read_header(data, self.session_id, self._path)
                 sound.session.check_writable()
                 read_on(sound, data[sound.size :])
-                self._identity, self._synced_size = identity(fd), 0
+                self._identity, self._synced_size = identity(self._disk.stat(fd)), 0
                 self._sound = sound
             else:
                 _check_not_shorter(sound, size)
-                read_on(sound, read_bytes(fd, sound.size, size))
+                read_on(sound, self._disk.read_bytes(fd, sound.size, size))
         return fd
+
+    def _is_in_place(self, fd: int) -> bool:
+        named = self._disk.stat_name(self._path)
+        return named is not None and identity(named) == identity(self._disk.stat(fd))
 
     def _lock(self, fd: int) -> None:
         for _ in range(int(LOCK_WAIT_S / _LOCK_STEP_S)):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(_LOCK_STEP_S)
-            else:
+            if self._disk.lock(fd):
                 return
+            time.sleep(_LOCK_STEP_S)
         raise StoreUnavailableError(
             f"{self._path} has been locked by another process for {LOCK_WAIT_S:g} s; "
             "nothing was stored: try again"
@@ -286,7 +313,7 @@ class JournalFile:
     def _stored(self, fd: int, sound: Sound, seq: int) -> StoredEntry:
         start = sound.offsets[seq - 1]
         stop = sound.offsets[seq] if seq < sound.last_seq else sound.size
-        line = read_bytes(fd, start, stop).rstrip(b"\n")
+        line = self._disk.read_bytes(fd, start, stop).rstrip(b"\n")
         try:
             return StoredEntry(seq, read_line(line).entry)
         except ValueError as error:
@@ -295,17 +322,18 @@ class JournalFile:
 
     def _cut_torn_tail(self, fd: int, sound: Sound) -> None:
         """Moves what is beyond the sound part into a side file: it was never acknowledged."""
-        size = os.fstat(fd).st_size
+        size = self._disk.size(fd)
         if size == sound.size:
             return
-        torn = read_bytes(fd, sound.size, size)
+        torn = self._disk.read_bytes(fd, sound.size, size)
         n = 1
-        while os.path.lexists(side := os.path.join(self._root, f"{self._name}.torn-{n}")):
+        side = os.path.join(self._folder.path, f"{self._name}.torn-{n}")
+        while self._disk.stat_name(side) is not None:
             n += 1
-        write_new(side, torn, durable=self._durable)
-        if self._durable:
-            sync_folder(self._root)
-        os.ftruncate(fd, sound.size)
+            side = os.path.join(self._folder.path, f"{self._name}.torn-{n}")
+        self._disk.write_new(side, torn, durable=self._durable)
+        self._folder.sync()
+        self._disk.truncate(fd, sound.size)
         logger.warning(
             "%s: cut a torn tail of %d bytes after byte %d; it is kept in %s",
             *(self._path, len(torn), sound.size, side),
@@ -318,14 +346,20 @@ class JournalFile:
             lines[0] = b"\n" + lines[0]
         self._is_writing = True
         try:
-            write_all(fd, b"".join(lines))
+            self._disk.write_all(fd, b"".join(lines))
         except OSError:
             with uncertain(f"what was written of a batch to {self._path} could not be cut off"):
-                os.ftruncate(fd, start)
+                self._disk.truncate(fd, start)
                 if self._durable:
-                    sync_data(fd)
+                    self._disk.sync_data(fd)
             raise
-        self._sync(fd, start + sum(map(len, lines)))
+        try:
+            self._sync(fd, start + sum(map(len, lines)))
+        except AppendUncertainError:
+            # So that no other process takes for stored what no later sync would write.
+            with suppress(OSError):
+                self._disk.truncate(fd, start)
+            raise
         offset = start
         if sound.lacks_newline:
             lines[0] = lines[0][1:]
@@ -341,11 +375,23 @@ class JournalFile:
             return
         with uncertain(f"syncing {self._path} failed: its last entries may be stored"):
             try:
-                sync_data(fd)
+                self._disk.sync_data(fd)
             except OSError:
-                distrust_cache(fd)
+                if self._unsynced_from is None:
+                    self._unsynced_from = self._synced_size
+                self._disk.drop_cache(fd)
                 raise
         self._synced_size = size
+        self._unsynced_from = None
+
+    def _write_again(self, fd: int, size: int) -> None:
+        """After a failed sync the system may take for written what is not; a later one succeeds."""
+        assert self._unsynced_from is not None
+        start = self._unsynced_from
+        if start < size:
+            self._disk.write_again(self._path, self._disk.read_bytes(fd, start, size), start)
+            self._sync(fd, size)
+        self._unsynced_from = None
 
 
 def _check_not_shorter(sound: Sound, size: int) -> None:

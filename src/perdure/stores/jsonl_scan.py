@@ -4,7 +4,8 @@ A line ends at byte 0x0A and nowhere else. An invalid or half-batch suffix with 
 it is a *torn tail*: it was never acknowledged, and is not part of the journal. A batch is torn as a
 whole, since a disk writes the pages of one write in any order: lines of the batch that a tail began
 with are not valid after it. A complete valid last line that misses only its newline is part of the
-journal. Anything else that is not the next entry is damage.
+journal. Anything else that is not the next entry is damage. The sums of the last batch are checked
+on every reading, since it is the one that a crash can have hurt; all others by `verify` alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import NoReturn
 from perdure.codec import Line, StoredEntry, next_sum, read_line, write_line
 from perdure.errors import JournalCorruptError
 from perdure.store import Session, read_session
+
+_Taken = tuple[StoredEntry, int, bytes]
+_OTHER_BYTES = "its bytes, or those before them, do not have its sum"
 
 
 @dataclass(slots=True)
@@ -87,11 +91,12 @@ class _Scan:
         self.data = data
         self.verify = verify
         self.base = sound.size
-        self.batch: list[tuple[StoredEntry, int, bytes]] = []
+        self.batch: list[_Taken] = []
         self.ids: set[str] = set()
 
     def run(self, in_batch: bool) -> list[StoredEntry]:
         sound, data, found = self.sound, self.data, list[StoredEntry]()
+        last, before = list[_Taken](), b""
         start = 0
         if sound.lacks_newline and data:
             if data[:1] != b"\n":
@@ -115,16 +120,27 @@ class _Scan:
             self._take(line, start)
             due = (batch[0] + 1, batch[1])
             if batch[0] == batch[1]:
+                before = sound.last_sum
                 for stored, offset, running_sum in self.batch:
                     sound.add(stored, offset, running_sum)
                     found.append(stored)
-                self.batch.clear()
+                last, self.batch = self.batch, []
                 self.ids.clear()
                 due = (1, 0)
                 sound.size = self.base + stop + (end >= 0)
                 sound.lacks_newline = end < 0
             start = stop + 1
+        if last and before and not self.verify:
+            self._check_last(last, before)
         return found
+
+    def _check_last(self, last: list[_Taken], last_sum: bytes) -> None:
+        """A disk that lost its power may have whole lines of the last batch with other bytes."""
+        for stored, offset, running_sum in last:
+            last_sum = next_sum(last_sum, stored.raw)
+            if running_sum != last_sum:
+                place = f"{self.sound.path}, line {stored.seq + 1}, byte {offset}"
+                raise JournalCorruptError(self.sound.session.id, stored.seq, place, _OTHER_BYTES)
 
     def _take(self, line: Line, start: int) -> None:
         sound, entry = self.sound, line.entry
@@ -137,7 +153,7 @@ class _Scan:
         running_sum = line.sum or next_sum(previous, entry.raw)
         if self.verify:
             if running_sum != next_sum(previous, entry.raw):
-                self._damaged(start, "its bytes, or those before them, do not have its sum")
+                self._damaged(start, _OTHER_BYTES)
             try:
                 entry.raw.decode()
             except UnicodeDecodeError as error:
