@@ -28,7 +28,9 @@ def start_and_fail(folder: Path, *arguments: str, **environment: str) -> tuple[i
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "serve", *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPO / "src")} | environment,
+        env=os.environ
+        | {"PYTHONPATH": str(REPO / "src"), "ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": ""}
+        | environment,
         capture_output=True,
         timeout=60,
         check=False,
@@ -124,6 +126,8 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (("--loop", "nothing"), "unknown loop 'nothing'"),
+        (("--loop", "anthropic:some-model"), "ANTHROPIC_API_KEY"),
+        (("--workspace", "nowhere"), "the workspace 'nowhere'"),
         (("--store", "mongo://x"), "unknown store URL"),
         (("--store", "jsonl:///folder"), "cannot be served"),
         (("--host", "0.0.0.0"), "PERDURE_TOKEN"),

@@ -235,6 +235,22 @@ async def test_a_part_that_cannot_be_stored_fails_the_turn_and_not_the_session()
     await house.close()
 
 
+async def test_a_store_with_a_bug_leaves_no_turn_running(house: House, refusing: Refusing) -> None:
+    def fails(n: int) -> PerdureError | None:
+        if n > 3:
+            raise RuntimeError("a bug of the store's own")
+        return None
+
+    refusing.fails = fails
+    await house.send(write_script(Say("hello")))
+    look = await house.until(lambda look: look.status == "unrecoverable")
+    assert "a bug of the store's own" in str(look.cause)
+    refusing.fails = lambda n: None
+    await house.send(write_script(Say("again")))
+    await house.rest()
+    assert [reason for _, reason in await house.ends()] == ["interrupted", "completed"]
+
+
 class _Slow:
     """A store that looks for a session only when it is told to."""
 

@@ -15,6 +15,7 @@ from perdure.errors import (
     CursorVoidError,
     EntryNotFoundError,
     InvalidSessionIdError,
+    JournalCorruptError,
     LoopError,
     SessionDeletedError,
     SessionExistsError,
@@ -262,6 +263,25 @@ async def test_the_transcript_skips_injected_context_and_fills_its_page(house: H
     page = await house.registry.transcript(ID, limit=2)
     assert [e.stored.type for e in page.entries] == ["message", "custom"]
     assert not page.has_more
+
+
+async def test_a_circle_is_damage_however_little_of_it_is_shown(house: House) -> None:
+    parts = (Text("injected"),)
+    circle = [
+        Message("user", parts, meta=True, id=one, parent_id=other)
+        for one, other in (("x", "y"), ("y", "x"))
+    ]
+    await house.store.append_entries(ID, circle)
+    async with asyncio.timeout(20):
+        with pytest.raises(JournalCorruptError, match="circle"):
+            await house.registry.transcript(ID, limit=2)
+
+
+async def test_the_transcript_before_a_fact_is_nowhere(house: House) -> None:
+    await talk(house, "one")
+    fact = next(stored for stored in await house.log() if not stored.entry.in_tree)
+    with pytest.raises(EntryNotFoundError, match="fact"):
+        await house.registry.transcript(ID, before=fact.id)
 
 
 async def test_what_others_appended_is_seen_without_waking(house: House) -> None:

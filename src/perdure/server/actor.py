@@ -20,7 +20,6 @@ from perdure.entry import Message
 from perdure.errors import (
     AppendConflictError,
     AppendRejectedError,
-    LoopError,
     NothingToResendError,
     PerdureError,
     ServerClosingError,
@@ -40,7 +39,7 @@ from perdure.server.look import CUT_OFF, SessionLook, look_of
 from perdure.server.mailbox import Mailbox
 from perdure.server.partial import Partial, Partials
 from perdure.server.path import load_model_path, load_open_calls
-from perdure.server.port import FeedPort, Loops
+from perdure.server.port import FeedPort, Loops, make_loop
 from perdure.server.replay import replay
 from perdure.server.state import QueuedMessage, State, encode_state, fold, place
 from perdure.server.turn import GRACE_S, Turn, describe
@@ -52,7 +51,7 @@ _log = logging.getLogger("perdure.server")
 
 CLAIM_TRIES = 8
 DYING_S = 5.0
-"""How long a command waits for the run of a lost turn to let go of its tools."""
+"""How long a command waits, once, for the run of a lost turn to let go of its tools."""
 
 
 class Actor:
@@ -83,6 +82,7 @@ class Actor:
         self._ended_here: str | None = None
         self._lost: str | None = None
         self._dying: set[asyncio.Task[Sequence[Message]]] = set()
+        self._stuck: set[asyncio.Task[Sequence[Message]]] = set()
         self._watchers: set[asyncio.Task[None]] = set()
         self._partials = Partials()
         self._told: object = None
@@ -135,8 +135,8 @@ class Actor:
             ServerClosingError, SessionDeletedError, SessionNotFoundError: nothing was done.
 
         """
-        if self._dying:
-            await asyncio.wait(set(self._dying), timeout=DYING_S)
+        if dying := self._dying - self._stuck:
+            self._stuck |= (await asyncio.wait(dying, timeout=DYING_S))[1]
 
         async def attempt(again: bool = False) -> _T:
             try:
@@ -261,6 +261,7 @@ class Actor:
         """Lets a run end by itself: what it still wants to store is refused."""
         self._dying.add(turn.task)
         turn.task.add_done_callback(self._dying.discard)
+        turn.task.add_done_callback(self._stuck.discard)
 
     def _tell(self) -> None:
         self._tell_look(self.look())
@@ -278,13 +279,7 @@ class Actor:
             LoopError: the loop cannot start. ConfigurationError, MissingExtraError: nor be found.
 
         """
-        name = self.state.loop or self._loops.default
-        try:
-            return self._loops.factory(name)()
-        except PerdureError:
-            raise
-        except Exception as error:  # somebody else's factory: what it raises is the loop's failure
-            raise LoopError(f"the loop {name!r} cannot start: {describe(error)}") from error
+        return make_loop(self._loops, self.state.loop or self._loops.default)
 
     async def start(self, message: Message, *, before: Sequence[Draft] = ()) -> tuple[Receipt, str]:
         """Starts the first turn of a message, in one batch; returns the receipt and the turn's id.
@@ -377,6 +372,9 @@ class Actor:
                 _log.warning("turn %s of session %r: %s", turn.turn_id, self.session_id, error)
                 if self._turn is turn:
                     self.fail(error)
+            except Exception as error:  # whatever it is, a turn that nobody ends would run for ever
+                _log.exception("turn %s of session %r", turn.turn_id, self.session_id)
+                self.fail(StoreError(f"the turn's end could not be stored: {describe(error)}"))
 
         await self._mailbox.do(step)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from perdure.errors import LoopError, PerdureError
 from perdure.events import MessageUpdate
-from perdure.loop import LoopFactory
+from perdure.loop import Loop, LoopFactory
 from perdure.server.look import SessionLook
+from perdure.server.turn import describe
 
 
 class FeedPort(Protocol):
@@ -40,3 +42,18 @@ class Loops(Protocol):
 
         """
         ...
+
+
+def make_loop(loops: Loops, name: str) -> Loop:
+    """The loop of one run, by its name.
+
+    Raises:
+        LoopError: the loop cannot start. ConfigurationError, MissingExtraError: nor be found.
+
+    """
+    try:
+        return loops.factory(name)()
+    except PerdureError:
+        raise
+    except Exception as error:  # somebody else's factory: what it raises is the loop's failure
+        raise LoopError(f"the loop {name!r} cannot start: {describe(error)}") from error

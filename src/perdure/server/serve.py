@@ -23,6 +23,7 @@ from perdure.server.app import create_app
 from perdure.server.auth import load_token
 from perdure.server.config import Settings
 from perdure.server.named_loop import NamedLoops
+from perdure.server.port import make_loop
 from perdure.server.service import as_journal_store, own_store
 from perdure.server.sse import ABORT
 from perdure.stores import open_store
@@ -61,7 +62,7 @@ async def serve(settings: Settings, *, say: Callable[[str], None] | None = None)
     settings.check()
     token = load_token(settings)
     loops = NamedLoops(settings)
-    loops.factory(loops.default)
+    make_loop(loops, loops.default)  # to see that it can start; its library is imported now
     listener = bind(settings.host, settings.port)
     try:
         port = listener.getsockname()[1]

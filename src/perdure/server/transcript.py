@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perdure.codec import StoredEntry
+from perdure.errors import EntryNotFoundError, JournalCorruptError
 from perdure.server.journal import JournalStore
 from perdure.view import transcript_view
 
@@ -40,11 +41,20 @@ async def load_transcript(
 
     """
     found: list[StoredEntry] = []
+    met: set[str] = set()
     at, has_more = leaf_id, leaf_id is not None
     if before is not None:
-        at, has_more = _parent(await store.load_entry(session_id, before))
+        newer = await store.load_entry(session_id, before)
+        if not newer.entry.in_tree:
+            raise EntryNotFoundError(
+                session_id, before, "it is a fact and has no place in the tree"
+            )
+        at, has_more = _parent(newer)
     while has_more and at is not None and len(found) < limit:
         page = await store.load_path(session_id, at, limit=limit - len(found))
+        if page.entries[0].id in met:
+            raise JournalCorruptError(session_id, None, f"entry {at!r}", "its path is a circle")
+        met.update(each.id for each in page.entries)
         shown = {entry.id for entry in transcript_view([each.entry for each in page.entries])}
         found[:0] = [each for each in page.entries if each.id in shown]
         at, has_more = _parent(page.entries[0])
