@@ -19,6 +19,7 @@ from perdure.codec import Draft, Entry, StoredEntry, seal
 from perdure.compaction import DEFAULT_PROMPT, CompactionPlan, plan_compaction
 from perdure.entry import Compaction, Ephemeral, Message, text
 from perdure.errors import (
+    ConfigurationError,
     NoLoopError,
     SessionBusyError,
     SessionClosedError,
@@ -38,7 +39,7 @@ from perdure.events import (
 )
 from perdure.fact import Fact
 from perdure.handle import Run
-from perdure.loop import LoopFactory
+from perdure.loop import LoopFactory, as_factory
 from perdure.run import Driver, Emit, RunContext, complete, summarise
 from perdure.store import Receipt, Session, Store
 from perdure.transcript import Transcript
@@ -65,9 +66,14 @@ async def open_agent(
 
     Raises:
         InvalidSessionIdError: not a session id; nothing was attempted.
+        ConfigurationError: a loop where a loop factory belongs, or a URL where a store does.
         JournalCorruptError: the session's log is damaged.
         StoreUnavailableError: the store cannot be reached.
     """
+    if loop is not None:
+        loop = as_factory(loop, repr(loop))
+    if isinstance(store, str):
+        raise ConfigurationError(f"{store!r} is a URL: give store=perdure.open_store({store!r})")
     if store is None:
         from perdure.stores.memory import MemoryStore
 

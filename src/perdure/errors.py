@@ -52,7 +52,9 @@ class SessionNotFoundError(_SessionError):
     """No session has this id in this store; nothing was stored."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(session_id, f"no session {session_id!r} in this store; create it first")
+        super().__init__(
+            session_id, f"no session {session_id!r} in this store; check the id, or create it"
+        )
 
 
 class SessionExistsError(_SessionError):

@@ -12,11 +12,13 @@ interleave). On cancellation a loop stops its tools and lets CancelledError thro
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Literal, Protocol
+from inspect import isasyncgenfunction
+from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
 from perdure.entry import Json, Message, Part, ToolResult
+from perdure.errors import ConfigurationError
 
 Purpose = Literal["turn", "summary"]
 
@@ -97,3 +99,19 @@ class Loop(Protocol):
 
 LoopFactory = Callable[[], Loop]
 """Makes the loop of one run, before anything of that run is stored; raises if it cannot start."""
+
+
+def as_factory(given: object, name: str) -> LoopFactory:
+    """What was given as a loop factory, unless it is plain that it is none; it is not called.
+
+    Raises:
+        ConfigurationError: it cannot be called, or it is a loop; the text has `name`.
+    """
+    if not callable(given):
+        raise ConfigurationError(f"{name} is no loop factory: it cannot be called")
+    if isasyncgenfunction(given) or isasyncgenfunction(type(given).__call__):
+        raise ConfigurationError(
+            f"{name} is a loop, not a loop factory: give a function without arguments that "
+            "returns it, so that each run has a loop of its own"
+        )
+    return cast("LoopFactory", given)

@@ -23,6 +23,7 @@ CASES = {
     "an id of 513 bytes": (["chat", "a" * 513], 2, "513 bytes"),
     "an unknown loop": (["chat", "s", "--loop", "nothing-like-it"], 2, "nothing-like-it"),
     "a workspace that is not there": (["chat", "s", "--workspace", "nowhere"], 2, "nowhere"),
+    "a server's workspace that is not there": (["serve", "--workspace", "nowhere"], 2, "nowhere"),
     "a port that is none": (["serve", "--port", "70000"], 2, "--port"),
     "a port that is no number": (["serve", "--port", "http"], 2, "--port"),
 }
@@ -74,3 +75,41 @@ def test_help_names_every_verb(tmp_path: Path) -> None:
     for verb in ("serve", "chat", "ls", "show", "verify"):
         assert f"\n    {verb} " in shown
         assert run(verb, "--help", cwd=tmp_path).returncode == 0
+
+
+MODULE = """
+async def loop(context):
+    yield None
+
+
+def failing():
+    raise RuntimeError("no luck")
+
+
+def broken():
+    async def run(context):
+        raise ValueError
+        yield
+
+    return run
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "told"),
+    [
+        ("loop", 2, "'mine:loop' is a loop, not a loop factory"),
+        ("absent", 2, "the module 'mine' has no 'absent'"),
+        ("failing", 1, "the loop 'mine:failing' cannot start: RuntimeError: no luck"),
+        ("broken", 1, "the run failed: ValueError"),
+    ],
+)
+def test_a_mistake_in_a_loop_of_ones_own_is_one_line(
+    name: str, status: int, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    ran = run("chat", "s", "--loop", f"mine:{name}", cwd=tmp_path, stdin="hi\n")
+    assert ran.returncode == status
+    assert ran.stderr.startswith("perdure: ")
+    assert ran.stderr.count("\n") == 1
+    assert told in ran.stderr

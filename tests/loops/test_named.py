@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from perdure.errors import ConfigurationError, MissingExtraError
-from perdure.loop import Loop
+from perdure.loop import Loop, LoopContext, LoopEvent, MessageStarted
 from perdure.loops import Model, Shell, default_loop_name, loop_by_name
 
 SRC = Path(__file__).parents[2] / "src"
@@ -18,6 +19,18 @@ SRC = Path(__file__).parents[2] / "src"
 def made() -> Loop:
     """A loop factory, for the tests: `module:attribute`."""
     raise NotImplementedError
+
+
+async def not_made(_: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+    """A loop, where a factory of loops belongs."""
+    yield MessageStarted()
+
+
+def test_a_loop_is_no_loop_factory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="not_made' is a loop, not a loop factory"):
+        loop_by_name(f"{__name__}:not_made", workspace=tmp_path)
+    with pytest.raises(ConfigurationError, match="__name__' is no loop factory"):
+        loop_by_name(f"{__name__}:__name__", workspace=tmp_path)
 
 
 def test_a_loop_has_a_name(tmp_path: Path) -> None:
@@ -38,7 +51,7 @@ def test_a_loop_has_a_name(tmp_path: Path) -> None:
 def test_an_unknown_name_is_refused_and_the_text_lists_what_there_is(
     tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"known are shell|is no loop factory"):
+    with pytest.raises(ConfigurationError, match=r"known are shell|the module .* has no"):
         loop_by_name(name, workspace=tmp_path)
 
 

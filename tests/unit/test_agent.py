@@ -15,6 +15,7 @@ from perdure.codec import Draft, Entry, import_entry, seal
 from perdure.entry import Custom
 from perdure.errors import (
     AppendRejectedError,
+    ConfigurationError,
     EntryNotFoundError,
     InvalidSessionIdError,
     JournalCorruptError,
@@ -257,6 +258,16 @@ async def test_without_input_a_run_goes_on_from_the_leaf() -> None:
     await agent.run()
     assert said(probe.views[0]) == ["hi"]
     await check_agrees(agent, store)
+
+
+async def test_what_is_no_loop_factory_and_no_store_is_refused_before_anything() -> None:
+    store = MemoryStore()
+    loop = factory(answer("hi"))()
+    with pytest.raises(ConfigurationError, match="is a loop, not a loop factory"):
+        await perdure.open("s", loop, store=store)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"perdure\.open_store\('memory://'\)"):
+        await perdure.open("s", store="memory://")  # type: ignore[arg-type]
+    assert not await store.session_ids()
 
 
 async def test_without_a_loop_everything_works_but_running() -> None:

@@ -19,10 +19,11 @@ from perdure.cli.place import add_loop_to, add_store_to
 from perdure.cli.render import call_text, summary_line
 from perdure.cli.terminal import Terminal, cut, one_line
 from perdure.entry import Message
-from perdure.errors import StoreError, UnrecoverableError
+from perdure.errors import LoopError, PerdureError, StoreError, UnrecoverableError
 from perdure.loop import LoopFactory
 from perdure.server.config import Settings, load_settings
 from perdure.server.named_loop import NamedLoops
+from perdure.server.turn import describe
 from perdure.store import check_session_id
 from perdure.stores import open_store
 from perdure.view import open_calls
@@ -60,11 +61,18 @@ def loop_factory(settings: Settings) -> LoopFactory:
 
     Raises:
         ConfigurationError, MissingExtraError: there is none of this name, or it cannot start.
+        LoopError: somebody else's factory failed.
 
     """
     loops = NamedLoops(settings)
     factory = loops.factory(loops.default)
-    factory()
+    try:
+        factory()
+    except PerdureError:
+        raise
+    except Exception as error:
+        name = loops.default
+        raise LoopError(f"the loop {name!r} cannot start: {describe(error)}") from error
     return factory
 
 
@@ -159,7 +167,7 @@ def _answer(
         raise
     except Exception as error:  # outermost frame of a run: a loop's own error ends the run only
         conversation.end()
-        sys.stderr.write(f"perdure: the run failed: {one_line(str(error) or repr(error))}\n")
+        sys.stderr.write(f"perdure: the run failed: {one_line(describe(error))}\n")
         return True
     conversation.end()
     return False

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         prog="perdure",
         description="Conversations of AI agents that survive anything.",
         epilog=f"A store is a URL: sqlite:///file.db, jsonl:///folder. Without --store it is "
-        f"PERDURE_STORE, else {DEFAULT_STORE}.",
+        f"PERDURE_STORE, else that of perdure.toml, else {DEFAULT_STORE}.",
     )
     top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)

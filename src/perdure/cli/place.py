@@ -38,7 +38,7 @@ def add_store_to(verb: argparse.ArgumentParser) -> None:
         "--store",
         metavar="URL",
         default=None,
-        help=f"where the sessions are (PERDURE_STORE, else {DEFAULT_STORE})",
+        help=f"where the sessions are (PERDURE_STORE, else perdure.toml, else {DEFAULT_STORE})",
     )
 
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
 
 from perdure.errors import ConfigurationError
-from perdure.loop import LoopFactory
+from perdure.loop import LoopFactory, as_factory
 
 KNOWN = (
     "known are shell, provider:model (such as anthropic:claude-sonnet-5-5 or "
@@ -72,10 +71,12 @@ def _imported(module: str, attribute: str) -> LoopFactory:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise ConfigurationError(
-            f"unknown loop {module}:{attribute}: no provider and no module {module!r}; {KNOWN}"
+            f"unknown loop '{module}:{attribute}': no provider and no module {module!r}; {KNOWN}"
         ) from error
     for each in attribute.split("."):
-        found = getattr(found, each, None)
-    if not callable(found):
-        raise ConfigurationError(f"{module}:{attribute} is no loop factory: it cannot be called")
-    return cast("LoopFactory", found)
+        if not hasattr(found, each):
+            raise ConfigurationError(
+                f"unknown loop '{module}:{attribute}': the module {module!r} has no {attribute!r}"
+            )
+        found = getattr(found, each)
+    return as_factory(found, f"'{module}:{attribute}'")

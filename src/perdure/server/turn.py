@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from perdure.entry import Message
 from perdure.errors import PerdureError
 from perdure.fact import TurnReason
 from perdure.run import RunContext
+
+_log = logging.getLogger("perdure.server")
 
 GRACE_S = 10.0
 """How long a run that was asked to end may take to let go of its tools."""
@@ -48,12 +51,14 @@ class Turn:
         self.task.cancel()
 
     def outcome(self) -> tuple[TurnReason, str | None]:
-        """How the finished run ended, and why."""
+        """How the finished run ended, and why; a loop's own error is logged with its stack."""
         if self.task.cancelled():
             return self.asked
         error = self.task.exception()
         if error is None:
             return "completed", None
+        if not isinstance(error, PerdureError):
+            _log.error("turn %s: the loop failed", self.turn_id, exc_info=error)
         return self._asked or ("failed", describe(error))
 
     def lose(self, error: PerdureError) -> None:
