@@ -63,6 +63,11 @@ DAMAGES = {
         f"UPDATE entries SET entry_id = 'zz' WHERE session = ({HURT}) AND seq = 9",
         9,
     ),
+    "an id that is not text": (
+        f"UPDATE entries SET entry_id = CAST(x'6db178' AS TEXT) "
+        f"WHERE session = ({HURT}) AND seq = 9",
+        None,
+    ),
     "a lost branch": (f"DELETE FROM branches WHERE session = ({HURT})", None),
     "a log said to be longer": (
         "UPDATE sessions SET last_seq = 11 WHERE session_id = 'hurt'",
@@ -122,6 +127,7 @@ async def test_verifying_finds_an_index_that_does_not_agree(
         "a missing last entry",
         "an entry of another session",
         "a wrong seq",
+        "an id that is not text",
         "a log said to be longer",
     ],
 )
@@ -133,6 +139,22 @@ async def test_a_damaged_log_is_never_a_shorter_conversation(place: Path, damage
         with pytest.raises(JournalCorruptError):
             await store.page_entries("hurt", limit=100)
         assert raws(await store.load_entries("well")) == raws([*messages(3), *messages(7, "x")])
+
+
+NOT_TEXT = "UPDATE sessions SET last_tree_id = CAST(x'b1' AS TEXT) WHERE session_id = 'hurt'"
+
+
+async def test_what_is_not_text_any_more_is_damage_of_its_session_only(place: Path) -> None:
+    do(place, NOT_TEXT)
+    do(place, DAMAGES["an id that is not text"][0])
+    async with SqliteStore(place) as store:
+        hurt, well = await asyncio.gather(
+            store.append_entries("hurt", [text("a")]),
+            store.append_entries("well", [text("b")]),
+            return_exceptions=True,
+        )
+        assert isinstance(hurt, JournalCorruptError)
+        assert not isinstance(well, BaseException)
 
 
 async def test_damage_of_one_session_harms_no_other_in_the_group(place: Path) -> None:

@@ -6,6 +6,7 @@ result is fetched: an unfetched one swallows I/O errors.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import threading
@@ -61,7 +62,8 @@ def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
         pragma(connection, "journal_size_limit = 67108864")
         pragma(connection, "cache_size = -16384")
         pragma(connection, "temp_store = memory")
-        pragma(connection, "wal_checkpoint(passive)")
+        with suppress(apsw.FullError):  # the log is synced before its pages need room in the file
+            pragma(connection, "wal_checkpoint(passive)")
     except BaseException as error:
         with suppress(apsw.Error):  # nothing was written through it
             connection.close(True)
@@ -76,16 +78,40 @@ def open_reader(path: Path) -> apsw.Connection:
     return _connect(path, apsw.SQLITE_OPEN_READONLY)
 
 
+def has_moved(connection: apsw.Connection) -> bool:
+    """Whether the file that is open is not at its path any more: it was removed or replaced.
+
+    What is committed to such a file is lost with it.
+    Source: SQLite's file control opcodes, SQLITE_FCNTL_HAS_MOVED.
+    """
+    answer = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
+    return answer.value != 0
+
+
+def check_present(path: Path) -> None:
+    """Raises StoreUnavailableError if a file that was open is gone; no new one is made of it."""
+    if not os.path.lexists(path):
+        raise StoreUnavailableError(
+            f"{str(path)!r} was removed while it was open; nothing was stored. Put it back, or "
+            "open the store anew to begin with an empty one"
+        )
+
+
 def pragma(connection: apsw.Connection, text: str) -> object:
     """Runs `PRAGMA text`; returns the first value of its answer."""
     rows = connection.execute(f"PRAGMA {text}").fetchall()
     return rows[0][0] if rows else None
 
 
-def fault(error: apsw.Error, path: Path, session_id: str = "") -> PerdureError:
+Failure = apsw.Error | UnicodeDecodeError
+"""What a driver raises: text in a damaged page may not be UTF-8 any more."""
+
+
+def fault(error: Failure, path: Path, session_id: str = "") -> PerdureError:
     """What a driver's exception, raised before a commit, means to the caller."""
     match error:
-        case apsw.CorruptError() | apsw.ConstraintError():
+        case apsw.CorruptError() | apsw.ConstraintError() | UnicodeDecodeError():
             return JournalCorruptError(session_id, None, f"file {str(path)!r}", str(error))
         case apsw.NotADBError():
             text = f"{str(path)!r} is not a SQLite file, so not a store; it was left as it is"

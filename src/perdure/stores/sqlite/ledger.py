@@ -101,10 +101,11 @@ class Ledger:
             self._tail.clear()
             self._indexed_pos = self._last_pos = meta["indexed_pos"]
         rows = self._run(
-            "SELECT session, entry_id, pos FROM entries WHERE pos > ?", (self._last_pos,)
+            "SELECT session, CAST(entry_id AS BLOB), pos FROM entries WHERE pos > ?",
+            (self._last_pos,),
         )
-        for number, entry_id, pos in rows:
-            self._tail[number, entry_id] = pos
+        for number, entry_id, pos in rows:  # one that is damaged concerns its own session only
+            self._tail[number, entry_id.decode(errors="replace")] = pos
             self._last_pos = pos
         self._last_pos = max(self._last_pos, meta["last_pos"])
 

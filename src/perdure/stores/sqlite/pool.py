@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.stores.sqlite.connection import fault, open_reader
+from perdure.stores.sqlite.connection import check_present, fault, has_moved, open_reader
 from perdure.stores.sqlite.reader import Reader
 
 _T = TypeVar("_T")
@@ -31,10 +31,7 @@ class ReaderPool:
 
     def ask(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         """The answer from one snapshot; blocks."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = open_reader(self._path)
+        connection = self._take()
         try:
             connection.execute("BEGIN")
             try:
@@ -42,7 +39,7 @@ class ReaderPool:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             connection.close(True)
             raise fault(error, self._path, session_id) from error
         except BaseException:
@@ -50,6 +47,18 @@ class ReaderPool:
             raise
         self._idle.append(connection)
         return answer
+
+    def _take(self) -> apsw.Connection:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            pass
+        else:
+            if not has_moved(connection):
+                return connection
+            connection.close(True)
+        check_present(self._path)
+        return open_reader(self._path)
 
     def close(self) -> None:
         """Waits for the answers under way and closes every connection; blocks."""

@@ -25,11 +25,18 @@ from perdure.errors import (
     PerdureError,
     StoreUnavailableError,
 )
-from perdure.stores.sqlite.connection import Synchronous, fault, open_writer
+from perdure.stores.sqlite.connection import (
+    Failure,
+    Synchronous,
+    check_present,
+    fault,
+    has_moved,
+    open_writer,
+)
 from perdure.stores.sqlite.ledger import Ledger
 
 _T = TypeVar("_T")
-_DAMAGE = (apsw.CorruptError, apsw.ConstraintError)
+_DAMAGE = (apsw.CorruptError, apsw.ConstraintError, UnicodeDecodeError)
 """What a damaged page or index looks like: it may concern one session of the group only."""
 
 Loop = asyncio.AbstractEventLoop
@@ -132,8 +139,15 @@ class Writer:
     # The thread's side
 
     def open(self) -> None:
-        """Opens the file, and makes it where there is none; in the thread only."""
+        """Opens the file, and makes it where there is none; in the thread only.
+
+        A file that was removed or replaced since is not written any more: what is at its path is.
+        """
+        if self._connection is not None and has_moved(self._connection):
+            self.drop()
         if self._connection is None:
+            if self.has_opened:
+                check_present(self._path)
             self._connection = open_writer(self._path, self._synchronous)
             self._ledger = Ledger(self._connection, self._path)
             self.has_opened = True
@@ -188,7 +202,7 @@ class Writer:
             ledger.begin()
             outcomes = [_attempt(request, ledger) for request in group]
             ledger.flush()
-        except (PerdureError, apsw.Error) as error:
+        except (PerdureError, apsw.Error, UnicodeDecodeError) as error:
             if not self._is_untouched_by(error):
                 self.drop()
             if isinstance(error, _DAMAGE) and len(group) > 1:
@@ -214,7 +228,7 @@ class Writer:
     def _failure(self, request: _Request, error: Exception) -> PerdureError:
         if isinstance(error, PerdureError):
             return error
-        assert isinstance(error, apsw.Error)
+        assert isinstance(error, Failure)
         failure = fault(error, self._path, request.session_id)
         failure.__cause__ = error
         return failure
