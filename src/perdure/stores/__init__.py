@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 from perdure.errors import ConfigurationError, MissingExtraError, UnknownSchemeError
 from perdure.store import Store
 
@@ -49,6 +47,8 @@ def open_store(url: str) -> Store:
 
 
 def _path(url: str, scheme: str, rest: str) -> str:
+    from urllib.parse import unquote
+
     spelling = f"write {scheme}:///relative/path or {scheme}:////absolute/path"
     host, slash, path = rest.partition("/")
     if host or not slash:
