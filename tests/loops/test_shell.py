@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -263,6 +264,34 @@ async def test_a_killed_supervisor_is_an_error_result_and_leaves_nothing(tmp_pat
     assert "lost" in result.text
     (pid,) = pids(tmp_path / "pids", 1)
     await until(lambda: not is_alive(pid))
+
+
+@pytest.mark.parametrize("stopping", ["kill -STOP $PPID", "while :; do kill -STOP $PPID; done &"])
+async def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(
+    tmp_path: Path, stopping: str
+) -> None:
+    command = f"{stopping}\necho $$ > pids; sleep 1000"
+    result = await run(command, tmp_path, timeout_s=0.5, grace_s=0.1)
+    assert "ran longer" in result.text
+    (pid,) = pids(tmp_path / "pids", 1)
+    await until(lambda: not is_alive(pid))
+
+
+async def test_no_descriptor_is_left_where_there_are_too_few_to_start_a_command(
+    tmp_path: Path,
+) -> None:
+    await run("true", tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    for spare in range(1, 12):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, hard))
+        try:
+            result = await run("true", tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert not result.is_error or "could not start" in result.text
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_no_descriptor_and_no_child_is_left(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from threading import Thread
 
 _LIFELINE = Path(__file__).with_name("lifeline.py")
 _CHUNK_BYTES = 1 << 18
+_MARGIN_S = 2.0
+"""How much longer than the grace the supervisor may take to end the group."""
 
 
 class Process:
@@ -44,6 +46,7 @@ class Process:
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
         self._lifeline = -1
+        self._timer: asyncio.TimerHandle | None = None
         self._reading: dict[int, None] = {}
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -55,8 +58,7 @@ class Process:
             ValueError: an argument holds a NUL.
 
         """
-        pipes = [os.pipe() for _ in range(3)]
-        (alive_in, alive_out), (output, output_in), (report, report_in) = pipes
+        (alive_in, alive_out), (output, output_in), (report, report_in) = _pipes(3)
         try:
             supervisor = [sys.executable, "-I", "-S", str(_LIFELINE)]
             self._popen = subprocess.Popen(
@@ -108,10 +110,17 @@ class Process:
         self.let_go()
 
     def let_go(self) -> None:
-        """Closes the lifeline: from here on the command is being ended, whatever becomes of us."""
+        """Closes the lifeline: from here on the command is being ended, whatever becomes of us.
+
+        A supervisor that does not do it in time (the command may have stopped it) is killed, which
+        ends the group too.
+        """
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+            if self._popen is not None and not self._ended.is_set():
+                patience_s = self._grace_s + _MARGIN_S
+                self._timer = asyncio.get_running_loop().call_later(patience_s, self._popen.kill)
 
     async def end(self) -> None:
         """Ends the command if it still runs, and returns when nothing is left of it."""
@@ -166,6 +175,8 @@ class Process:
             with suppress(ProcessLookupError):  # the supervisor was killed: do its work
                 os.killpg(int(lines[0]), signal.SIGKILL)
         self._stop_reading(self._report_fd)
+        if self._timer is not None:
+            self._timer.cancel()
         self._drain()
         self._ended.set()
         self._changed.set()
@@ -182,3 +193,17 @@ class Process:
         asyncio.get_running_loop().remove_reader(fd)
         del self._reading[fd]
         os.close(fd)
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """That many pipes, or none where the descriptors do not suffice."""
+    made: list[tuple[int, int]] = []
+    try:
+        while len(made) < count:
+            made.append(os.pipe())
+    except OSError:
+        for pipe in made:
+            for fd in pipe:
+                os.close(fd)
+        raise
+    return made
