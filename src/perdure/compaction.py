@@ -6,7 +6,8 @@ the whole effective path: an earlier summary is part of what is summarised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure.codec import Entry
@@ -45,10 +46,10 @@ def plan_compaction(path: Sequence[Entry], keep_turns: int) -> CompactionPlan | 
     if len(starts) < keep_turns or not kept:
         return None
     cut = starts[-keep_turns] if keep_turns else len(kept)
-    spans = _batch_spans(kept)
-    while any(first < cut <= last for first, last in spans):
-        inside = min(first for first, last in spans if first < cut <= last)
-        cut = max((start for start in starts if start <= inside), default=0)
+    inside = _inside_batches(kept)
+    while cut in inside:
+        before = bisect_right(starts, inside[cut])
+        cut = starts[before - 1] if before else 0
     if not any(_is_worth_a_summary(entry) for entry in kept[:cut]):
         return None
     earlier = [compaction] if compaction is not None else []
@@ -66,6 +67,16 @@ def _is_worth_a_summary(entry: Entry) -> bool:
 def _begins_turn(entry: Entry) -> bool:
     view = entry.view
     return isinstance(view, Message) and view.role == "user" and not view.meta
+
+
+def _inside_batches(kept: Sequence[Entry]) -> Mapping[int, int]:
+    """For each cut that would fall inside a batch: where the first batch around it begins."""
+    inside: dict[int, int] = {}
+    end = 0
+    for first, last in _batch_spans(kept):
+        inside.update(dict.fromkeys(range(max(first, end) + 1, last + 1), first))
+        end = max(end, last)
+    return inside
 
 
 def _batch_spans(kept: Sequence[Entry]) -> list[tuple[int, int]]:

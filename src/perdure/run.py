@@ -205,6 +205,7 @@ class Driver:
         return self.messages
 
     async def _take(self, event: LoopEvent) -> None:
+        _check(event)
         match event:
             case MessageStarted():
                 await self._start_message()
@@ -246,7 +247,7 @@ class Driver:
     async def _end_message(self, event: MessageEnded) -> None:
         making = self._making or await self._start_message()
         message = Message(
-            "assistant", tuple(event.parts), provider=event.provider, id=making.message_id
+            "assistant", _parts_of(event), provider=event.provider, id=making.message_id
         )
         calls = message.tool_calls
         if len({call.call_id for call in calls}) < len(calls):
@@ -340,6 +341,37 @@ def _events_of(loop: Loop, context: RunContext) -> AsyncGenerator[LoopEvent, Non
     if isinstance(events, Coroutine):
         events.close()
     raise LoopError(f"a loop is an async generator of loop events, not {type(events).__name__}")
+
+
+def _check(event: Any) -> None:
+    """Holds an event against its types before any of it counts: a loop may be anybody's code."""
+    match event:
+        case MessageDelta():
+            is_sound = (
+                isinstance(event.text, str)
+                and isinstance(event.part, int)
+                and event.kind in ("text", "reasoning")
+            )
+        case ToolDelta():
+            is_sound = isinstance(event.text, str)
+        case ToolEnded():
+            is_sound = isinstance(event.result, ToolResult)
+        case _:
+            is_sound = True
+    if not is_sound:
+        raise LoopError(f"the loop yielded a {type(event).__name__} with a field of a wrong type")
+
+
+def _parts_of(event: MessageEnded) -> tuple[Part, ...]:
+    try:
+        parts = tuple(event.parts)
+    except TypeError:
+        kind = type(event.parts).__name__
+        raise LoopError(f"the parts of a message are a sequence, not {kind}") from None
+    for part in parts:
+        if isinstance(part, ToolCall) and not isinstance(part.call_id, str):
+            raise LoopError(f"a call_id is a string, not {type(part.call_id).__name__}")
+    return parts
 
 
 def _refuse(event: Never) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -67,16 +68,13 @@ def _summary_message(entry: Entry) -> Message:
 class _Slot:
     """One call and the result it has so far."""
 
-    __slots__ = ("call", "message", "result")
+    __slots__ = ("call", "message", "number", "result")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
+        self.number = 0
         self.result: ToolResult | None = None
         self.message: Message | None = None
-
-    def takes(self, result: ToolResult) -> bool:
-        """Whether this is a better result than the one that it has: a real one always wins."""
-        return self.result is None or (self.result.interrupted and not result.interrupted)
 
     def result_message(self, caller: Message) -> Message:
         """The message of its one result, interrupted where nothing gave one."""
@@ -99,34 +97,40 @@ def interrupted_result(call: ToolCall, why: str = INTERRUPTED) -> ToolResult:
 class _Pairing:
     """Which result belongs to which call on a path that grows.
 
-    A result goes to the newest call of its id that it is better for; calls of one message that
-    share an id get theirs in order.
+    A result goes to the newest call of its id that it is better for (any is better than none, and
+    a real one than an interrupted one); calls of one message that share an id get theirs in order.
     """
 
     def __init__(self) -> None:
         self.open: dict[_Slot, None] = {}
-        self._slots: dict[str, list[_Slot]] = {}
+        self._count = 0
+        self._empty: dict[str, list[_Slot]] = {}
+        self._interrupted: dict[str, list[_Slot]] = {}
 
     def add(self, message: Message) -> list[_Slot]:
         """Takes the next message into account; returns the slots of its calls."""
         slots = [_Slot(call) for call in message.tool_calls] if message.role == "assistant" else []
         self.open.update(dict.fromkeys(slots))
         for slot in reversed(slots):
-            self._slots.setdefault(slot.call.call_id, []).append(slot)
+            self._count += 1
+            slot.number = self._count
+            self._empty.setdefault(slot.call.call_id, []).append(slot)
         for result in message.tool_results:
             self._put(result, message)
         return slots
 
     def _put(self, result: ToolResult, message: Message) -> None:
-        slots = self._slots.get(result.call_id, [])
-        for index in range(len(slots) - 1, -1, -1):
-            slot = slots[index]
-            if slot.takes(result):
-                slot.result, slot.message = result, message
-                self.open.pop(slot, None)
-                if not result.interrupted:
-                    del slots[index]
-                return
+        slots = self._empty.get(result.call_id, [])
+        if not result.interrupted and (others := self._interrupted.get(result.call_id)):
+            slots = max(slots, others, key=lambda each: each[-1].number if each else 0)
+        if not slots:
+            return
+        slot = slots.pop()
+        slot.result, slot.message = result, message
+        self.open.pop(slot, None)
+        if result.interrupted:
+            waiting = self._interrupted.setdefault(result.call_id, [])
+            insort(waiting, slot, key=lambda each: each.number)
 
 
 def _paired(messages: Iterable[Message]) -> list[Message]:

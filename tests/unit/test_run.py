@@ -35,6 +35,11 @@ async def opened(*events: Any) -> tuple[DurableAgent, MemoryStore]:
     return await perdure.open("s", factory(*events), store=store), store
 
 
+def untyped(value: Any) -> Any:
+    """What somebody else's loop may put where its type says something else."""
+    return value
+
+
 async def test_every_event_is_a_receipt_of_what_the_store_has() -> None:
     store = MemoryStore()
     agent = await perdure.open("s", Probe(), store=store)
@@ -216,6 +221,12 @@ async def test_a_loop_that_raises_fails_the_run_and_what_was_shown_is_kept(case:
         (MessageEnded((ToolCall("a", "t"), ToolCall("a", "t"))),),
         ("not an event",),
         (None,),
+        (MessageDelta(untyped(None)),),
+        (MessageDelta("x", kind=untyped("sung")),),
+        (MessageEnded(untyped(None)),),
+        (MessageEnded((ToolCall(untyped([]), "t"),)),),
+        (answer("x", "a"), ToolDelta("a", untyped(b"x"))),
+        (answer("x", "a"), ToolEnded(untyped("done"))),
     ],
 )
 async def test_a_loop_that_breaks_its_contract_is_a_loop_error(events: tuple[Any, ...]) -> None:
@@ -223,6 +234,15 @@ async def test_a_loop_that_breaks_its_contract_is_a_loop_error(events: tuple[Any
     with pytest.raises(LoopError):
         await agent.run("hi")
     check_at_rest(agent)
+    await check_agrees(agent, store)
+
+
+async def test_what_was_shown_is_kept_whatever_a_loop_yields_next() -> None:
+    broken = MessageDelta("x", part=untyped("second"))
+    agent, store = await opened(MessageStarted(), MessageDelta("shown"), broken)
+    with pytest.raises(LoopError):
+        await agent.run("hi")
+    assert said(agent.messages()) == ["hi", "shown"]
     await check_agrees(agent, store)
 
 

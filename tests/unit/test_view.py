@@ -157,6 +157,14 @@ def test_calls_that_share_an_id_get_their_own_results() -> None:
     assert open_calls(path) == []
 
 
+def test_many_calls_of_one_id_cost_no_search_through_all_of_them() -> None:
+    count = 5_000
+    cut_off = [result("x", interrupted=True) for _ in range(2 * count)]
+    real = [result("x", str(n)) for n in range(count)]
+    path = chain(*(calls("x") for _ in range(count)), *cut_off, *real)
+    assert answers(model_view(path)) == [("x", str(n)) for n in reversed(range(count))]
+
+
 def test_an_orphan_whose_id_was_used_again_can_still_be_repaired() -> None:
     path = chain(calls("x"), calls("x"), result("x", "mine"))
     assert answers(model_view(path)) == [("x", INTERRUPTED), ("x", "mine")]
@@ -277,6 +285,17 @@ def test_a_batch_whose_result_comes_in_a_later_turn_is_not_cut() -> None:
     plan = plan_compaction(path, 2)
     assert plan is not None
     assert plan.first_kept_id == path[4].id
+
+
+def test_a_cut_before_a_chain_of_batches_that_overlap_costs_one_pass() -> None:
+    count = 5_000
+    drafts: list[object] = [text("old"), text("q")]
+    for n in range(count):
+        drafts += [calls(f"c{n}"), text("q"), *([result(f"c{n - 1}")] if n else [])]
+    path = chain(*drafts)
+    plan = plan_compaction(path, 4)
+    assert plan is not None
+    assert plan.first_kept_id == path[1].id
 
 
 EMOJI = [
