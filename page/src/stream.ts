@@ -18,7 +18,7 @@ export interface StreamOptions {
   onRefused(problem: Problem): boolean;
 }
 
-/** Heartbeats come every 15 seconds; three missed ones are a dead connection. */
+/** Heartbeats come at least every 15 seconds; three missed ones are a dead connection. */
 const SILENCE_MS = 45_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 4_000;

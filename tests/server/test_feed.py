@@ -272,6 +272,32 @@ async def test_a_text_whose_message_was_stored_just_before_is_not_told_again() -
     await world.close()
 
 
+@pytest.mark.parametrize("cursor", [None, START])
+async def test_a_status_that_changes_while_a_viewer_comes_is_told(cursor: Cursor | None) -> None:
+    world = World()
+    await world.store.create_session("a", entries=[TurnStarted(turn_id="turn", message_id="m")])
+    looks = 0
+
+    async def look(session_id: str) -> SessionLook:
+        nonlocal looks
+        looks += 1
+        before = await world.look(session_id)
+        if looks == 1:
+            await world.append("a", TurnEnded(turn_id="turn", reason="completed"))
+            world.feed.status(await world.look(session_id))
+        return before
+
+    viewer = await world.feed.watch([("a", cursor)], look=look, partials=world._partials)
+    parser, statuses = EventParser(), [""]
+    async with asyncio.timeout(5):
+        while statuses[-1] != "idle":
+            events = parser.feed(await viewer.next() or b"")
+            statuses += [event.data["status"] for event in events if event.name == "status"]
+    assert statuses[1:] == ["interrupted", "idle"]
+    world.feed.leave(viewer)
+    await world.close()
+
+
 async def test_a_status_never_comes_before_the_entries_that_it_follows() -> None:
     world = World()
     await world.store.create_session("a")

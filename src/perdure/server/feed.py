@@ -102,6 +102,7 @@ class Feed:
                     found.session,
                     found.last_seq,
                     ring_bytes=self._ring_bytes,
+                    look=look,
                     partials=partials,
                 )
             if cursor is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 from perdure.codec import StoredEntry
@@ -97,6 +97,7 @@ class Follower:
         seq: int,
         *,
         ring_bytes: int,
+        look: Callable[[str], Awaitable[SessionLook]],
         partials: Callable[[str], Sequence[Partial]],
     ) -> None:
         self.session = session
@@ -108,8 +109,10 @@ class Follower:
         self.ring = Ring(ring_bytes)
         self.viewers: set[Wakes] = set()
         self.latest: SessionLook | None = None
+        """The newest status that it knows."""
         self.has_ended = False
         self._store = store
+        self._look = look
         self._waiting: list[_Delta | SessionLook] = []
         self._due: list[_Delta | SessionLook] = []
         self._making: dict[str, _Making] = {}
@@ -119,7 +122,7 @@ class Follower:
             )
             making.add(known.part, known.kind, 0, known.text)
         self.is_ready = False
-        """Whether the texts so far are known to be of messages without an entry."""
+        """Whether its status is known, and the texts so far are of messages without an entry."""
         self.last_words: bytes | None = None
         """The frame that a viewer gets who comes after the end, or when the journal is damaged."""
         self._hinted = True
@@ -211,6 +214,9 @@ class Follower:
         self._waiting.clear()
         if not self.is_ready:
             await self._drop_stored_texts()
+            # What changed just before this follower was there to hear of it is in this look.
+            self.latest = await self._look(self.session.id)
+            self._hinted = True
         if self._hinted:
             self._hinted = False
             await self._read()

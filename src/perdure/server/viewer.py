@@ -227,7 +227,8 @@ class Viewer:
                 frames.append(frame.identified(self._cursors(), item.body))
         frames.extend(follower.partial_frames())
         latest = follower.latest
-        if latest is not None and latest.last_seq >= watched.look.last_seq:
+        if latest not in (None, watched.look) and latest.last_seq >= watched.look.last_seq:
+            watched.look = latest
             frames.append(frame.status(latest))
         if follower.last_words is not None:
             frames.append(follower.last_words)
