@@ -62,12 +62,15 @@ class Terminal:
         """Reads until `text` is shown; returns where it ends in `shown`."""
         deadline = time.monotonic() + DEADLINE_S
         while (at := self.shown.find(text, after)) < 0:
-            ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+            ready = self._is_readable(max(0.0, deadline - time.monotonic()))
             data = self._read() if ready else b""
             if not data:
                 raise AssertionError(f"{text!r} was never shown in:\n{self.shown}")
             self.shown += data.decode(errors="replace").replace("\r\n", "\n")
         return at + len(text)
+
+    def _is_readable(self, timeout_s: float) -> bool:
+        return bool(select.select([self._fd], [], [], timeout_s)[0])
 
     def _read(self) -> bytes:
         try:
@@ -82,6 +85,17 @@ class Terminal:
     def interrupt(self) -> None:
         """Presses Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
+
+    def interrupt_prompt(self) -> None:
+        """Presses Ctrl-C at a prompt until something is shown for it.
+
+        Python's line editing does not notice one that comes after the prompt is written and before
+        it waits for keys.
+        """
+        deadline = time.monotonic() + DEADLINE_S
+        self.interrupt()
+        while not self._is_readable(1.0) and time.monotonic() < deadline:
+            self.interrupt()
 
     def kill(self) -> None:
         """kill -9."""

@@ -97,7 +97,7 @@ def test_text_is_shown_while_it_comes_and_ctrl_d_leaves(tmp_path: Path) -> None:
 def test_ctrl_c_at_the_prompt_clears_the_line(tmp_path: Path) -> None:
     with Terminal("chat", "s", *SHELL, cwd=tmp_path) as terminal:
         at = terminal.wait_for("> ")
-        terminal.interrupt()
+        terminal.interrupt_prompt()
         at = terminal.wait_for("> ", after=at)
         terminal.type("echo still here\n")
         at = terminal.wait_for("\nstill here\n", after=at)
