@@ -402,6 +402,20 @@ def _read_foreign(raw: bytes) -> tuple[Entry, bool]:
     return entry, any(name in fields for name in RESERVED)
 
 
+def with_reference(entry: Entry, name: str, entry_id: str | None) -> Entry:
+    """The entry with another entry id in its field `name`; its other fields keep their spelling.
+
+    It is what a salvage does to a reference that leads nowhere (`parent_id`, `leaf_id`); an entry
+    without that field comes back as it is.
+    """
+    value = f'"{name}":{encode(entry_id).decode()}'
+    fields = list(_fields(entry.raw.decode()))
+    if all(field != name for field, _, _ in fields):
+        return entry
+    spelled = [value if field == name else text for field, text, _ in fields]
+    return read_entry(("{" + ",".join(spelled) + "}").encode())
+
+
 def next_sum(previous: bytes, raw: bytes) -> bytes:
     """The running sum after `raw`: the first 16 bytes of SHA-256 over the sum before and it."""
     return hashlib.sha256(previous + raw).digest()[:16]
@@ -421,6 +435,9 @@ _SPACE = b" \t\r\n"
 _SUFFIX = re.compile(
     rb',"seq":([1-9][0-9]*),"sum":"([0-9a-f]{32})"(?:,"batch":\[([1-9][0-9]*),([1-9][0-9]*)\])?\}\Z'
 )
+
+
+_SUM = re.compile(r'"[0-9a-f]{32}"')
 
 
 class Line(Struct, frozen=True):
@@ -474,9 +491,15 @@ def _read_framed(line: bytes) -> Line:
     return Line(
         read_entry(("{" + ",".join(kept) + "}").encode()),
         _decode_int(added["seq"]) if "seq" in added else None,
-        bytes.fromhex(_decode_str(added["sum"])) if "sum" in added else None,
+        _decode_sum(added["sum"]) if "sum" in added else None,
         _decode_pair(added["batch"]) if "batch" in added else None,
     )
+
+
+def _decode_sum(value: str) -> bytes:
+    if _SUM.fullmatch(value) is None:
+        raise ValueError("its sum is not one of 32 lowercase hexadecimal digits")
+    return bytes.fromhex(value[1:-1])
 
 
 _scan = JSONDecoder(parse_int=str, parse_float=str).raw_decode

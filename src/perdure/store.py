@@ -27,6 +27,7 @@ from perdure.codec import Draft, Entry, StoredEntry, encode, first_sum
 from perdure.errors import (
     AppendConflictError,
     AppendRejectedError,
+    ConfigurationError,
     FormatTooNewError,
     InvalidSessionIdError,
     SessionDeletedError,
@@ -38,6 +39,7 @@ FORMAT = 1
 MAX_SESSION_ID_BYTES = 512
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_HEAD = re.compile(r"(0|[1-9][0-9]{0,18}) +([0-9a-fA-F]{32})")
 
 
 def check_session_id(session_id: object) -> str:
@@ -176,11 +178,15 @@ class PathPage:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What can be said of a session without reading its entries."""
+    """What can be said of a session without reading its entries.
+
+    `damage` says why its header cannot be read; of `session` only id and incarnation are true then.
+    """
 
     session: Session
     last_seq: int
     summary: bytes | None
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,45 @@ class LookPage:
 
     sessions: tuple[Look, ...]
     next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a log stands and its running sum there: who keeps it can tell any change before it."""
+
+    seq: int
+    sum: bytes
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.sum.hex()}"
+
+
+def read_head(text: str) -> Head:
+    """The head of its text, `SEQ SUM`.
+
+    Raises:
+        ConfigurationError: it is not the text of a head.
+    """
+    found = _HEAD.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(
+            f"{text!r} is not a head: that is a seq and a sum of 32 hexadecimal digits, "
+            '"12 0123456789abcdef0123456789abcdef", as perdure export prints it'
+        )
+    return Head(int(found[1]), bytes.fromhex(found[2].lower()))
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A log that was read to its last byte without finding damage.
+
+    `torn`: what stands after its end and was never acknowledged, unless damage made it look so.
+    `unproven`: how many entries have no sum to hold them against, since other programs wrote them.
+    """
+
+    head: Head
+    torn: str | None = None
+    unproven: int = 0
 
 
 class Store(Protocol):

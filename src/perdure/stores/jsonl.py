@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,10 +25,12 @@ from perdure.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
+from perdure.fact import Gap
 from perdure.store import (
     ClosingStore,
     Receipt,
     Session,
+    Verified,
     check_session_id,
     new_session,
     read_session,
@@ -169,26 +171,39 @@ class JsonlStore(ClosingStore):
     async def session_ids(self) -> Sequence[str]:
         """The exact ids of all sessions, in the order of their files' names.
 
-        Raises:
-            JournalCorruptError: the first line of a file does not tell its id.
-
+        A file whose first line does not tell its id is left out; `unlisted` names it.
         """
-        self._check_open()
-        return await self._in_thread(self._readers, self._session_ids)
+        ids, _ = await self._in_thread(self._readers, self._listing)
+        return ids
 
-    def _session_ids(self) -> list[str]:
+    async def unlisted(self) -> Sequence[JournalCorruptError]:
+        """The damage of files whose first line does not tell whose they are."""
+        _, damages = await self._in_thread(self._readers, self._listing)
+        return damages
+
+    async def verify_store(self) -> Sequence[JournalCorruptError]:
+        """The damage that belongs to no session of `session_ids`."""
+        return await self.unlisted()
+
+    def _listing(self) -> tuple[list[str], list[JournalCorruptError]]:
+        self._check_open()
+        ids: list[str] = []
+        damages: list[JournalCorruptError] = []
         try:
             names = sorted(self._folder.disk.names(self._root))
         except FileNotFoundError:
-            return []
+            return ids, damages
         except OSError as error:
             raise StoreUnavailableError(f"{self._root} cannot be read: {error}") from error
-        stems = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-        return [
-            stem if is_plain(stem) else self._hashed_id(stem)
-            for stem in stems
-            if is_plain(stem) or is_hashed(stem)
-        ]
+        for stem in (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)):
+            try:
+                if is_plain(stem) or is_hashed(stem):
+                    ids.append(stem if is_plain(stem) else self._hashed_id(stem))
+            except JournalCorruptError as damage:
+                damages.append(damage)
+            except SessionNotFoundError:
+                continue  # it was removed since the folder was read
+        return ids, damages
 
     def _hashed_id(self, stem: str) -> str:
         path = os.path.join(self._root, stem + SUFFIX)
@@ -205,15 +220,31 @@ class JsonlStore(ClosingStore):
             raise JournalCorruptError(stem, None, place, detail)
         return session_id
 
-    async def verify_session(self, session_id: str) -> None:
-        """Reads every byte of the session and checks every sum.
+    async def verify_session(self, session_id: str) -> Verified:
+        """Reads every byte of the session and checks every sum; a torn tail is no damage.
 
         Raises:
             InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
             JournalCorruptError: there is damage; `place` names the first.
 
         """
-        await self._in_thread(self._readers, self._file(session_id).verify)
+        return await self._in_thread(self._readers, self._file(session_id).verify)
+
+    async def stream_entries(
+        self, session_id: str, *, after: int = 0
+    ) -> AsyncIterator[Sequence[StoredEntry]]:
+        """The entries with a `seq` above `after`, in order, about a MiB at a time."""
+        stream = self._file(session_id).stream(after)
+        while found := await self._in_thread(self._readers, stream.next):
+            yield found
+
+    async def salvage_entries(self, session_id: str) -> AsyncIterator[StoredEntry | Gap]:
+        """What is sound of the session, and what is not there; see `perdure.salvage`.
+
+        Where a header is lost, the name of its file stands for the id that it had.
+        """
+        for found in await self._in_thread(self._readers, self._file(session_id).salvage):
+            yield found
 
     async def close(self) -> None:
         """Waits for appends under way, then closes every file; idempotent."""

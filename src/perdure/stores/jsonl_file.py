@@ -24,10 +24,13 @@ from perdure.errors import (
     SessionExistsError,
     StoreUnavailableError,
 )
-from perdure.store import Receipt, Session, place_batch, receipt_of
+from perdure.fact import Gap
+from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
 from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
-from perdure.stores.jsonl_name import SUFFIX, name_of
+from perdure.stores.jsonl_name import SUFFIX, is_hashed, name_of
+from perdure.stores.jsonl_salvage import salvage_file
 from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
+from perdure.stores.jsonl_stream import LineStream, verify_file
 
 logger = logging.getLogger("perdure.stores.jsonl")
 
@@ -138,9 +141,21 @@ class JournalFile:
             found = self._settled(self._read_all)
         return found[after - found[0].seq + 1 :] if found and found[0].seq <= after else found
 
-    def verify(self) -> None:
+    def verify(self) -> Verified:
         """Reads the whole file and checks every sum in it."""
-        self._settled(lambda: self._read_all(verify=True))
+        return verify_file(self._disk, self._path, self.session_id, self._checked_size)
+
+    def stream(self, after: int) -> LineStream:
+        """The entries after a `seq`, to be read some at a time; O(file)."""
+        size = self._visible_size
+        return LineStream(self._disk, self._path, self.session_id, after=after, visible_size=size)
+
+    def salvage(self) -> list[StoredEntry | Gap]:
+        """The sound entries of the file, and its gaps; changes nothing."""
+        path = self._path
+        if self._disk.stat_name(path) is None and is_hashed(self.session_id):
+            path = os.path.join(self._folder.path, self.session_id + SUFFIX)  # its id is lost
+        return salvage_file(self._disk, path, self.session_id)
 
     def _settled(self, read: Callable[[], list[StoredEntry]]) -> list[StoredEntry]:
         """Damage is believed when it is seen twice: a tail may be cut while it is being read."""
@@ -153,15 +168,12 @@ class JournalFile:
                     raise
                 seen = str(error)
 
-    def _read_all(self, *, verify: bool = False) -> list[StoredEntry]:
+    def _read_all(self) -> list[StoredEntry]:
         with self._disk.reading(self._path, self.session_id) as fd:
-            size = self._visible_size(fd)
-            remembered = self._sound
-            if remembered is not None and identity(self._disk.stat(fd)) == self._identity:
-                _check_not_shorter(remembered, size)
+            size = self._checked_size(fd)
             data = self._disk.read_bytes(fd, 0, size)
         sound = read_header(data, self.session_id, self._path)
-        return read_on(sound, data[sound.size :], verify=verify)
+        return read_on(sound, data[sound.size :])
 
     def _read_rest(self, after: int) -> list[StoredEntry] | None:
         """The entries after a `seq`, from what is remembered; None where that does not help."""
@@ -180,6 +192,13 @@ class JournalFile:
             return read_on(rest, data, in_batch=after < count)
         except JournalCorruptError:
             return None
+
+    def _checked_size(self, fd: int) -> int:
+        """The visible size, which never becomes less."""
+        size, remembered = self._visible_size(fd), self._sound
+        if remembered is not None and identity(self._disk.stat(fd)) == self._identity:
+            _check_not_shorter(remembered, size)
+        return size
 
     def _visible_size(self, fd: int) -> int:
         """How much of the file may be read: not what is being written and is not synced yet."""

@@ -32,6 +32,8 @@ class Sound:
     last_sum: bytes
     last_seq: int = 0
     lacks_newline: bool = False
+    has_sums: bool = False
+    unproven: int = 0
     ids: dict[str, int] = field(default_factory=dict)
     offsets: array[int] = field(default_factory=lambda: array("Q"))
 
@@ -108,7 +110,7 @@ class _Scan:
             end = data.find(b"\n", start)
             stop = len(data) if end < 0 else end
             try:
-                line = _read_sound_line(data[start:stop])
+                line = read_sound_line(data[start:stop])
             except ValueError as error:
                 self._check_torn(start, stop + 1, str(error))
                 break
@@ -151,6 +153,12 @@ class _Scan:
         if entry.id in sound.ids or entry.id in self.ids:
             self._damaged(start, f"entry id {entry.id!r} is there twice")
         running_sum = line.sum or next_sum(previous, entry.raw)
+        if line.sum is not None:
+            sound.has_sums, sound.unproven = True, 0
+        elif sound.has_sums and self.verify:
+            self._damaged(start, "it has no sum, and a line before it has one")
+        else:
+            sound.unproven += 1
         if self.verify:
             if running_sum != next_sum(previous, entry.raw):
                 self._damaged(start, _OTHER_BYTES)
@@ -168,7 +176,7 @@ class _Scan:
             end = self.data.find(b"\n", start)
             stop = size if end < 0 else end
             try:
-                line = _read_sound_line(self.data[start:stop])
+                line = read_sound_line(self.data[start:stop])
             except ValueError:
                 pass
             else:
@@ -184,7 +192,8 @@ class _Scan:
         raise JournalCorruptError(self.sound.session.id, seq, place, detail)
 
 
-def _read_sound_line(line: bytes) -> Line:
+def read_sound_line(line: bytes) -> Line:
+    """The line's entry and what the file added; a ValueError says why it is none."""
     if 0 in line:
         raise ValueError("a zero byte")
     return read_line(line)

@@ -7,10 +7,10 @@ outlives `close`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perdure.codec import Draft, Entry, StoredEntry, seal_all
+from perdure.codec import Draft, Entry, StoredEntry, next_sum, seal_all
 from perdure.errors import (
     CursorVoidError,
     EntryNotFoundError,
@@ -20,19 +20,23 @@ from perdure.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
+from perdure.fact import Gap
 from perdure.store import (
     ClosingStore,
+    Head,
     Look,
     LookPage,
     Page,
     PathPage,
     Receipt,
     Session,
+    Verified,
     check_session_id,
     new_session,
     place_batch,
     receipt_of,
 )
+from perdure.stores.piece import Piece, sound_pieces
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class _Log:
     touched: int = 0
     summary: bytes | None = None
     entries: list[StoredEntry] = field(default_factory=list)
+    sums: list[bytes] = field(default_factory=list)
     by_id: dict[str, StoredEntry] = field(default_factory=dict)
     children: dict[str | None, list[str]] = field(default_factory=dict)
 
@@ -110,7 +115,9 @@ class MemoryStore(ClosingStore):
         first_seq = len(log.entries) + 1
         stored = [StoredEntry(seq, entry) for seq, entry in enumerate(sealed, first_seq)]
         for new in stored:
+            previous = log.sums[-1] if log.sums else log.session.first_sum
             log.entries.append(new)
+            log.sums.append(next_sum(previous, new.raw))
             log.by_id[new.id] = new
             if isinstance(new.parent_id, str | None):
                 log.children.setdefault(new.parent_id, []).append(new.id)
@@ -224,6 +231,42 @@ class MemoryStore(ClosingStore):
         """The ids of all sessions, exactly as they were given."""
         self._check_open()
         return tuple(self._logs)
+
+    async def verify_session(self, session_id: str) -> Verified:
+        """Holds every entry of the session against its sum and its index.
+
+        Raises:
+            JournalCorruptError: the first damage that was found.
+
+        """
+        log = self._log(session_id)
+        head = Head(0, log.session.first_sum)
+        if not len(log.entries) == len(log.sums) == len(log.by_id):
+            raise JournalCorruptError(session_id, None, "memory", "entries are missing or doubled")
+        for stored, running_sum in zip(log.entries, log.sums, strict=True):
+            head = Head(head.seq + 1, next_sum(head.sum, stored.raw))
+            in_place = stored.seq == head.seq and log.by_id.get(stored.id) is stored
+            if head.sum != running_sum or not in_place:
+                detail = "its bytes do not have its sum" if in_place else "it is not in its place"
+                raise JournalCorruptError(session_id, head.seq, f"entry {stored.id!r}", detail)
+        return Verified(head)
+
+    async def stream_entries(
+        self, session_id: str, *, after: int = 0
+    ) -> AsyncIterator[Sequence[StoredEntry]]:
+        """The entries with a `seq` above `after`, in order, some at a time."""
+        if entries := await self.load_entries(session_id, after=after):
+            yield entries
+
+    async def salvage_entries(self, session_id: str) -> AsyncIterator[StoredEntry | Gap]:
+        """What is sound of the session; see `perdure.salvage`."""
+        log = self._log(session_id)
+        pieces = [
+            Piece(f"entry {stored.id!r}", len(stored.raw), stored.entry, stored.seq, running_sum)
+            for stored, running_sum in zip(log.entries, log.sums, strict=False)
+        ]
+        for kept in sound_pieces(pieces, log.session.first_sum, None):
+            yield kept
 
     async def close(self) -> None:
         """Forgets everything; idempotent."""

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from perdure.codec import next_sum, read_entry
-from perdure.stores.sqlite.reader import Head, Reader
+from perdure.errors import JournalCorruptError
+from perdure.store import Head as LogHead
+from perdure.store import Verified
+from perdure.stores.sqlite.reader import Head, Reader, is_utf8
+from perdure.stores.sqlite.schema import SESSION_KIND
 
 _INDEXED = """
 SELECT e.pos, i.seq, e.session, e.seq, e.entry_id, e.parent, e.sum, e.raw, d.pos
@@ -21,7 +25,7 @@ FROM entries WHERE pos > ? AND session = ? ORDER BY pos
 """
 
 
-def verify_session(reader: Reader, session_id: str) -> None:
+def verify_session(reader: Reader, session_id: str) -> Verified:
     """Reads everything of a session and holds it against its sums and its index.
 
     O(the session) in time; memory for its entry ids.
@@ -69,6 +73,7 @@ def verify_session(reader: Reader, session_id: str) -> None:
         raise reader.damage(head, seq, "its row", f"it says that the log goes to {head.last_seq}")
     _check_row(reader, head, (last_sum, last_tree_id))
     _check_branches(reader, head, branches)
+    return Verified(LogHead(seq, last_sum))
 
 
 def _rows(
@@ -102,3 +107,38 @@ def _check_branches(
     query = "SELECT parent, seq, entry_id FROM branches WHERE session = ? ORDER BY seq"
     if reader.run(query, (head.number,)).fetchall() != expected:
         raise reader.damage(head, None, "index branches", "it does not agree with the entries")
+
+
+_ORPHANS = """
+SELECT DISTINCT session FROM {} AS t WHERE NOT EXISTS
+(SELECT 1 FROM sessions WHERE number = t.session AND deleted = 0) ORDER BY session LIMIT 20
+"""
+
+
+def verify_store(reader: Reader) -> list[JournalCorruptError]:
+    """Damage that belongs to no living session: the file's structure, rows without a session.
+
+    O(the file).
+    """
+    found = [
+        JournalCorruptError("", None, reader.place, str(problem))
+        for (problem,) in reader.run("PRAGMA integrity_check(20)")
+        if problem != "ok"
+    ]
+    for table in ("entries", "by_seq", "by_id", "branches"):
+        for (number,) in reader.run(_ORPHANS.format(table)).fetchall():
+            detail = f"its table {table} has rows of session number {number}, which is not there"
+            found.append(JournalCorruptError("", None, reader.place, detail))
+    query = (
+        "SELECT CAST(session_id AS BLOB), CAST(kind AS BLOB), deleted FROM sessions "
+        "WHERE kind <> ? OR deleted NOT IN (0, 1)"
+    )
+    for name, kind, deleted in reader.run(query, (SESSION_KIND,)).fetchall():
+        detail = f"its row is of the kind {kind!r} ({deleted}), which this version does not know"
+        found.append(JournalCorruptError(name.decode(errors="replace"), None, reader.place, detail))
+    query = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE deleted = 0"
+    for (name,) in reader.run(query).fetchall():
+        if not is_utf8(name):
+            detail = f"a session's id, {name!r}, is not UTF-8"
+            found.append(JournalCorruptError("", None, reader.place, detail))
+    return found

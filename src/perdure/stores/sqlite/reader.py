@@ -7,6 +7,7 @@ not where it has to be is damage: an answer is whole or it is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +23,11 @@ from perdure.errors import (
 from perdure.store import Look, LookPage, Page, PathPage, Session, read_session
 from perdure.stores.sqlite.schema import SESSION_KIND
 
+_CHUNK_BYTES = 1 << 20
+_CHUNK_ENTRIES = 4096
 _LOOK = "number, session_id, header, last_seq, last_pos, summary"
+_LISTED = _LOOK.replace("session_id", "CAST(session_id AS BLOB)")
+_LookRow = tuple[int, str, bytes, int, int, bytes | None]
 _T = TypeVar("_T")
 _FOUND = "e.pos, e.session, e.seq, e.entry_id, e.raw"
 
@@ -67,7 +72,7 @@ class Reader:
             raise SessionNotFoundError(session_id)
         return self._head(rows[0])
 
-    def _head(self, row: tuple[int, str, bytes, int, int, bytes | None]) -> Head:
+    def _head(self, row: _LookRow) -> Head:
         number, session_id, header, last_seq, last_pos, summary = row
         try:
             session = read_session(header)
@@ -98,26 +103,63 @@ class Reader:
                 raise CursorVoidError(after, "it is not from a listing of this store")
             bound = int(number[:18])
         rows = self.run(
-            f"SELECT {_LOOK} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ? "
+            f"SELECT {_LISTED} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ? "
             "ORDER BY last_pos DESC LIMIT ?",
             (SESSION_KIND, bound, min(limit, 2**31) + 1),
         ).fetchall()
-        heads = [self._head(row) for row in rows[:limit]]
-        more = f"{store_id}.{heads[-1].last_pos}" if heads and len(rows) > limit else None
-        return LookPage(tuple(head.look for head in heads), more)
+        page = rows[:limit]
+        more = f"{store_id}.{page[-1][4]}" if page and len(rows) > limit else None
+        return LookPage(tuple(map(self._look, page)), more)
+
+    def _look(self, row: tuple[int, bytes, bytes, int, int, bytes | None]) -> Look:
+        """The look of a row; one whose header is broken harms no other of its page."""
+        number, name, header, last_seq, last_pos, summary = row
+        session_id = name.decode(errors="replace")
+        try:
+            return self._head((number, session_id, header, last_seq, last_pos, summary)).look
+        except JournalCorruptError as error:
+            query = "SELECT CAST(incarnation AS BLOB) FROM sessions WHERE number = ?"
+            ((incarnation,),) = self.run(query, (number,)).fetchall()
+            unknown = datetime.fromtimestamp(0, UTC)
+            incarnation = incarnation.decode(errors="replace")
+            session = Session(session_id, None, unknown, incarnation, header)
+            return Look(session, last_seq, None, str(error))
 
     def session_ids(self) -> Sequence[str]:
-        """The ids of all living sessions."""
+        """The ids of all living sessions; what is no text any more is none."""
         rows = self.run(
-            "SELECT session_id FROM sessions WHERE kind = ? AND deleted = 0 ORDER BY session_id",
+            "SELECT CAST(session_id AS BLOB) FROM sessions "
+            "WHERE kind = ? AND deleted = 0 ORDER BY session_id",
             (SESSION_KIND,),
         )
-        return tuple(session_id for (session_id,) in rows)
+        return tuple(name.decode() for (name,) in rows if is_utf8(name))
 
     def load_entries(self, session_id: str, after: int) -> Sequence[StoredEntry]:
         """The entries with a `seq` above `after`."""
         head = self.head(session_id)
         return self._range(head, max(after, 0) + 1, head.last_seq)
+
+    def chunk(self, session_id: str, after: int) -> tuple[Session, Sequence[StoredEntry]]:
+        """The session, and its next entries after a `seq`: about a MiB of them, at least one."""
+        head = self.head(session_id)
+        first, size, count = max(after, 0) + 1, 0, 0
+        sizes: list[tuple[int, int]] = (
+            self.run(
+                "SELECT i.seq, length(e.raw) FROM by_seq AS i JOIN entries AS e ON e.pos = i.pos "
+                "WHERE i.session = ? AND i.seq >= ? ORDER BY i.seq LIMIT ?",
+                (head.number, first, _CHUNK_ENTRIES),
+            ).fetchall()
+            or self.run(
+                "SELECT seq, length(raw) FROM entries "
+                "WHERE pos > ? AND session = ? AND seq >= ? ORDER BY pos LIMIT ?",
+                (self.indexed_pos, head.number, first, _CHUNK_ENTRIES),
+            ).fetchall()
+        )
+        while count < len(sizes) and size < _CHUNK_BYTES:
+            size += sizes[count][1]
+            count += 1
+        last = sizes[count - 1][0] if count else head.last_seq
+        return head.session, self._range(head, first, last)
 
     def page_entries(
         self, session_id: str, before: int | None, after: int | None, limit: int
@@ -282,5 +324,14 @@ def is_text(value: str) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_utf8(value: bytes) -> bool:
+    """Whether it is still the text that was stored."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
         return False
     return True

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from perdure.codec import Draft, Entry, StoredEntry, seal_all
-from perdure.errors import StoreUnavailableError
+from perdure.errors import JournalCorruptError, StoreUnavailableError
+from perdure.fact import Gap
 from perdure.store import (
     ClosingStore,
     Look,
@@ -25,14 +26,16 @@ from perdure.store import (
     PathPage,
     Receipt,
     Session,
+    Verified,
     check_session_id,
     new_session,
 )
-from perdure.stores.sqlite.check import verify_session
+from perdure.stores.sqlite.check import verify_session, verify_store
 from perdure.stores.sqlite.connection import Synchronous
 from perdure.stores.sqlite.owner import OwnerLock
 from perdure.stores.sqlite.pool import ReaderPool
 from perdure.stores.sqlite.reader import Reader
+from perdure.stores.sqlite.salvage import salvage
 from perdure.stores.sqlite.writer import Writer
 
 _T = TypeVar("_T")
@@ -151,14 +154,41 @@ class SqliteStore(ClosingStore):
         """The ids of all sessions, exactly as they were given, in order of their bytes."""
         return await self._ask_all(Reader.session_ids)
 
-    async def verify_session(self, session_id: str) -> None:
+    async def verify_session(self, session_id: str) -> Verified:
         """Reads all of the session and holds it against its sums and its index.
 
         Raises:
             JournalCorruptError: the first damage that was found, and where.
 
         """
-        await self._ask(session_id, lambda reader: verify_session(reader, session_id))
+        return await self._ask(session_id, lambda reader: verify_session(reader, session_id))
+
+    async def verify_store(self) -> Sequence[JournalCorruptError]:
+        """The damage that belongs to no session of `session_ids`; reads the whole file."""
+        return await self._ask_all(verify_store)
+
+    async def stream_entries(
+        self, session_id: str, *, after: int = 0
+    ) -> AsyncIterator[Sequence[StoredEntry]]:
+        """The entries with a `seq` above `after`, in order, about a MiB at a time.
+
+        Raises:
+            SessionDeletedError: it was deleted meanwhile.
+
+        """
+        session = await self.load_session(session_id)
+        while True:
+            found, entries = await self._ask(session_id, _chunk(session_id, after))
+            found.check_incarnation(session.incarnation)
+            if not entries:
+                return
+            after = entries[-1].seq
+            yield entries
+
+    async def salvage_entries(self, session_id: str) -> AsyncIterator[StoredEntry | Gap]:
+        """What is sound of the session, and what is not there; see `perdure.salvage`."""
+        for found in await self._ask(session_id, lambda reader: salvage(reader, session_id)):
+            yield found
 
     def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Calls `listener(session_id)` on this event loop after a commit of this store object.
@@ -236,3 +266,9 @@ class SqliteStore(ClosingStore):
         except RuntimeError as error:  # another thread has just closed the store
             raise self._closed() from error
         return await answer
+
+
+def _chunk(
+    session_id: str, after: int
+) -> Callable[[Reader], tuple[Session, Sequence[StoredEntry]]]:
+    return lambda reader: reader.chunk(session_id, after)
