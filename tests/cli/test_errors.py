@@ -21,6 +21,7 @@ CASES = {
     "an empty id": (["chat", ""], 2, "it is empty"),
     "an id with an escape": (["chat", "a\x1bb"], 2, "control characters"),
     "an id of 513 bytes": (["chat", "a" * 513], 2, "513 bytes"),
+    "a path that is not UTF-8": (["chat", "s", "--store", "sqlite:///\udcff.db"], 1, "UTF-8"),
     "an unknown loop": (["chat", "s", "--loop", "nothing-like-it"], 2, "nothing-like-it"),
     "a workspace that is not there": (["chat", "s", "--workspace", "nowhere"], 2, "nowhere"),
     "a server's workspace that is not there": (["serve", "--workspace", "nowhere"], 2, "nowhere"),

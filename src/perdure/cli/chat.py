@@ -166,6 +166,8 @@ def _answer(
         conversation.end()
         raise
     except Exception as error:  # outermost frame of a run: a loop's own error ends the run only
+        if terminal.is_lost:
+            raise
         conversation.end()
         sys.stderr.write(f"perdure: the run failed: {one_line(describe(error))}\n")
         return True
@@ -174,5 +176,7 @@ def _answer(
 
 
 async def _show(agent: DurableAgent, line: str, conversation: Conversation) -> None:
-    async for event in agent.run(line):
-        conversation.show(event)
+    """Shows a run; if that fails the run has ended, and is kept, before the store can be closed."""
+    async with agent.run(line) as run:
+        async for event in run:
+            conversation.show(event)

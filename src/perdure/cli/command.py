@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; raises nothing but SystemExit, for usage."""
+    _open_streams()
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         _forgive(stream)
     options = parser().parse_args(arguments)
@@ -75,6 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
     return status
+
+
+def _open_streams() -> None:
+    """A stream that was closed before the start is empty; no file of a store gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _forgive(stream: object) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.cli.place import ListingStore, add_store_to, open_for_reading
+from perdure.cli.render import local_time
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import SessionNotFoundError, UnrecoverableError
 from perdure.server.look import look_of
@@ -57,12 +58,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _cells(row: Row) -> tuple[str, str, str, str]:
-    shown = datetime.fromisoformat(row.last_activity).astimezone() if row.last_activity else None
     return (
         one_line(row.session_id),
         row.status or "-",
         "-" if row.last_seq is None else str(row.last_seq),
-        f"{shown:%Y-%m-%d %H:%M:%S}" if shown else "-",
+        local_time(datetime.fromisoformat(row.last_activity)) if row.last_activity else "-",
     )
 
 

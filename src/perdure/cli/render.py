@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import assert_never
 
-from perdure.cli.terminal import cut
+from perdure.cli.terminal import cut, one_line
 from perdure.codec import Entry
 from perdure.entry import (
     Compaction,
@@ -30,9 +32,18 @@ def title(entry: Entry) -> str:
         case Message() as message:
             return f"{message.role} (meta)" if message.meta else message.role
         case Custom() as custom:
-            return f"custom {custom.kind}"
+            return one_line(f"custom {custom.kind}")
         case _:
-            return entry.type
+            return one_line(entry.type)
+
+
+def local_time(stamp: datetime) -> str:
+    """A time as a person here reads it; at the edges of the calendar it stays in UTC."""
+    if stamp.tzinfo is None:
+        stamp = stamp.replace(tzinfo=UTC)
+    with suppress(OverflowError, OSError, ValueError):
+        stamp = stamp.astimezone()
+    return stamp.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def body(entry: Entry) -> str:
@@ -76,7 +87,7 @@ def part_text(part: Part) -> str:
 
 def call_text(name: str, arguments: Json) -> str:
     """A tool call, with its arguments in full."""
-    return f"→ {name} {compact(arguments)}"
+    return f"→ {one_line(name)} {compact(arguments)}"
 
 
 def result_text(result: ToolResult) -> str:
@@ -89,7 +100,7 @@ def result_text(result: ToolResult) -> str:
 
 def summary_line(entry: Entry, limit: int) -> str:
     """The entry on one line of about `limit` characters."""
-    return f"{title(entry)}: {cut(body(entry), limit)}"
+    return f"{cut(title(entry), limit)}: {cut(body(entry), limit)}"
 
 
 def compact(value: Json) -> str:

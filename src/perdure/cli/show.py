@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.cli.place import add_store_to, open_for_reading
-from perdure.cli.render import body, call_text, summary_line, title
-from perdure.cli.terminal import Terminal
+from perdure.cli.render import body, call_text, local_time, summary_line, title
+from perdure.cli.terminal import Terminal, one_line
 from perdure.codec import StoredEntry
 from perdure.tree import Tree
 from perdure.view import open_calls, transcript_view
@@ -53,7 +53,7 @@ def transcript_lines(tree: Tree) -> Iterator[str]:
     for number, entry in enumerate(transcript_view(path)):
         if number:
             yield ""
-        yield f"── {title(entry)} · {entry.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
+        yield f"── {title(entry)} · {local_time(entry.created_at)}"
         if said := body(entry):
             yield said
     for call in open_calls(path):
@@ -67,7 +67,7 @@ def tree_lines(tree: Tree) -> Iterator[str]:
     while stack:
         entry_id, first, rest = stack.pop()
         mark = "* " if entry_id == tree.leaf_id else "  "
-        yield f"{mark}{first}{summary_line(tree[entry_id], _LINE)}  [{entry_id}]"
+        yield f"{mark}{first}{summary_line(tree[entry_id], _LINE)}  [{one_line(entry_id)}]"
         children = tree.children(entry_id)
         if len(children) == 1:
             stack.append((children[0], rest, rest))

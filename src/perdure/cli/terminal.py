@@ -37,11 +37,12 @@ def _visible(found: re.Match[str]) -> str:
 
 
 class Terminal:
-    """Standard output, whatever it is connected to."""
+    """Standard output, whatever it is connected to; `is_lost` once it takes no more."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.is_terminal = stream.isatty()
+        self.is_lost = False
         self._at_line_start = True
 
     def say(self, line: str = "") -> None:
@@ -52,8 +53,12 @@ class Terminal:
     def write(self, text: str) -> None:
         """Writes text as it comes; it is on the screen when this returns."""
         if text:
-            self._stream.write(inert(text) if self.is_terminal else text)
-            self._stream.flush()
+            try:
+                self._stream.write(inert(text) if self.is_terminal else text)
+                self._stream.flush()
+            except OSError:
+                self.is_lost = True
+                raise
             self._at_line_start = text.endswith("\n")
 
     def end_line(self) -> None:

@@ -53,6 +53,11 @@ def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
 
     """
     check_sqlite(apsw.sqlite_lib_version())
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        text = f"{str(path)!r} is not UTF-8, and SQLite takes no other path; nothing was made"
+        raise StoreUnavailableError(text) from error
     with _creating:
         _make_file(path)
         connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
