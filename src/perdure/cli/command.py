@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import perdure
-from perdure.cli import chat, ls, serve, show, verify
+from perdure.cli import chat, export, import_file, ls, salvage, serve, show, verify
 from perdure.cli.place import DEFAULT_STORE
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import (
@@ -41,12 +41,13 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(
         prog="perdure",
         description="Conversations of AI agents that survive anything.",
-        epilog=f"A store is a URL: sqlite:///file.db, jsonl:///folder. Without --store it is "
-        f"PERDURE_STORE, else that of perdure.toml, else {DEFAULT_STORE}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="A store is a URL: sqlite:///file.db, jsonl:///folder. Without --store it is\n"
+        f"PERDURE_STORE, else that of perdure.toml, else\n{DEFAULT_STORE}.",
     )
     top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
-    for module in (serve, chat, ls, show, verify):
+    for module in (serve, chat, ls, show, export, import_file, verify, salvage):
         module.add_to(verbs)
     return top
 
