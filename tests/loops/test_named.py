@@ -33,6 +33,25 @@ def test_a_loop_is_no_loop_factory(tmp_path: Path) -> None:
         loop_by_name(f"{__name__}:__name__", workspace=tmp_path)
 
 
+@pytest.mark.parametrize(
+    "source", ["raise RuntimeError('no')", "import nothing_here", "exit(1)", "("]
+)
+def test_a_module_that_cannot_be_imported_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_module", raising=False)
+    (tmp_path / "broken_module.py").write_text(source)
+    with pytest.raises(ConfigurationError, match=r"'broken_module' .* cannot be imported"):
+        loop_by_name("broken_module:loop", workspace=tmp_path)
+
+
+@pytest.mark.parametrize("name", [".x:y", "..:y", "a..b:c", "\0:x"])
+def test_what_can_be_no_module_is_an_unknown_loop(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="unknown loop"):
+        loop_by_name(name, workspace=tmp_path)
+
+
 def test_a_loop_has_a_name(tmp_path: Path) -> None:
     shell = loop_by_name("shell", workspace=tmp_path)
     assert isinstance(shell, Shell)

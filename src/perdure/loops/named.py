@@ -65,13 +65,17 @@ def default_loop_name(environ: Mapping[str, str]) -> str:
 
 
 def _imported(module: str, attribute: str) -> LoopFactory:
+    unknown = f"unknown loop '{module}:{attribute}': no provider and no module {module!r}; {KNOWN}"
+    if not all(name.isidentifier() for name in module.split(".")):
+        raise ConfigurationError(unknown)
     try:
         found: object = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
+    except (Exception, SystemExit) as error:  # the edge of somebody else's module
+        name = error.name if isinstance(error, ModuleNotFoundError) else None
+        if name is not None and f"{module}.".startswith(f"{name}."):
+            raise ConfigurationError(unknown) from error
         raise ConfigurationError(
-            f"unknown loop '{module}:{attribute}': no provider and no module {module!r}; {KNOWN}"
+            f"the module {module!r} of the loop {attribute!r} cannot be imported: {error!r}"
         ) from error
     for each in attribute.split("."):
         if not hasattr(found, each):

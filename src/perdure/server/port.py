@@ -55,5 +55,5 @@ def make_loop(loops: Loops, name: str) -> Loop:
         return loops.factory(name)()
     except PerdureError:
         raise
-    except Exception as error:  # somebody else's factory: what it raises is the loop's failure
+    except (Exception, SystemExit) as error:  # somebody else's factory: the loop's own failure
         raise LoopError(f"the loop {name!r} cannot start: {describe(error)}") from error
