@@ -21,6 +21,10 @@ export class Problem extends Error {
 const BASE = new URL("./v1/", document.baseURI);
 
 export function sessionUrl(sessionId: string, rest = ""): URL {
+  // An address cannot hold these as a segment: they would name another one.
+  if (sessionId === "." || sessionId === "..") {
+    throw new Problem(422, "invalid_session_id", `A session id is not "${sessionId}".`);
+  }
   return new URL(`sessions/${encodeURIComponent(sessionId)}${rest}`, BASE);
 }
 

@@ -28,6 +28,8 @@ let stream: Stream | null = null;
 /** Events that are not folded yet: many deltas make one drawing. */
 let waiting: SseEvent[] = [];
 let flushing: ReturnType<typeof setTimeout> | undefined;
+/** The selected session is not there; it is opened when it comes. */
+let isAbsent = false;
 /** Counts openings: what an earlier one still fetches is not for the session shown now. */
 let opening = 0;
 
@@ -79,6 +81,7 @@ async function reopen(): Promise<void> {
   closeStream();
   if (session.value?.sessionId !== id) session.value = null;
   sessionProblem.value = null;
+  isAbsent = false;
   if (id !== null) {
     const opened = await openPatiently(id, mine);
     if (mine !== opening) return;
@@ -102,7 +105,10 @@ async function openPatiently(id: string, mine: number): Promise<SessionState | n
       if (!(error instanceof Problem)) throw error;
       if (!error.isUnreached) {
         if (error.status === 401) isUnauthorised.value = true;
-        if (mine === opening) sessionProblem.value = error.message;
+        if (mine === opening) {
+          sessionProblem.value = error.message;
+          isAbsent = error.code === "session_not_found" || error.code === "session_deleted";
+        }
         return null;
       }
       connection.value = "lost";
@@ -177,7 +183,7 @@ function fold(events: readonly SseEvent[]): void {
     const isShown = state !== null && body.session_id === state.sessionId;
     if (event === "status") {
       list = takeListingStatus(list, body as Look);
-      isVoid ||= isShown && isReborn(state, body as Look);
+      isVoid ||= hasCome(state, body as Look);
       if (isShown && state) state = reduce(state, { type: "status", look: body as Look });
     } else if (event === "void") {
       isVoid ||= isShown;
@@ -197,9 +203,10 @@ function fold(events: readonly SseEvent[]): void {
   else if (state?.isStale) void refetch();
 }
 
-/** Whether a session that was deleted is there again, as another incarnation of its id. */
-function isReborn(state: SessionState | null, look: Look): boolean {
-  return state?.status === "deleted" && look.status !== "deleted" && look.session_id === state.sessionId;
+/** Whether the selected session, which was not there or was deleted, is there now. */
+function hasCome(state: SessionState | null, look: Look): boolean {
+  if (look.session_id !== sessionId.value || look.status === "deleted") return false;
+  return state === null ? isAbsent : state.status === "deleted";
 }
 
 function reopenSoon(): void {
@@ -249,7 +256,7 @@ async function refreshListing(): Promise<void> {
   await attempt(async () => {
     const page = await api.listSessions(null);
     listing.value = takeFirstPage(listing.value, page);
-    if (page.sessions.some((look) => isReborn(session.value, look))) void reopen();
+    if (page.sessions.some((look) => hasCome(session.value, look))) void reopen();
   });
 }
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -103,3 +104,25 @@ def test_two_pages_agree_and_catch_up_after_the_server_was_killed(
     for name, page in (("one", one), ("two", two)):
         page.screenshot(path=os.fspath(ARTEFACTS / f"two-pages-{name}.png"))
     assert complaints_one == complaints_two == []
+
+
+def test_a_session_that_is_not_there_is_shown_once_it_comes(
+    browser: Browser, server: ServerProcess
+) -> None:
+    page, complaints = open_page(browser, server.address)
+    for session_id, problem in (("late", "no session"), ("..", "session id"), (".", "session id")):
+        page.goto(f"{server.base}/#{session_id}")
+        expect(page.get_by_test_id("session-problem")).to_contain_text(problem, timeout=WAIT_MS)
+    page.goto(f"{server.base}/#late")
+    expect(page.get_by_test_id("session-problem")).to_contain_text("late", timeout=WAIT_MS)
+
+    with httpx.Client(base_url=server.base, headers=server.headers, timeout=30) as client:
+        for said in ("here", "here-again"):
+            client.post("/v1/sessions", json={"session_id": "late"}).raise_for_status()
+            client.post("/v1/sessions/late/messages", json={"text": f"echo {said}-$((40 + 2))"})
+            transcript = page.get_by_test_id("transcript")
+            expect(transcript).to_contain_text(f"{said}-$", timeout=WAIT_MS)
+            client.delete("/v1/sessions/late").raise_for_status()
+            page.reload()
+            expect(page.get_by_test_id("session-problem")).to_be_visible(timeout=WAIT_MS)
+    assert complaints == []
