@@ -188,7 +188,7 @@ def _decode(entry: Entry) -> View:
     if isinstance(view, Custom) and (cls := custom_types.get(view.kind)) is not None:
         try:
             return msgspec.structs.replace(view, data=msgspec.convert(view.data, cls))
-        except msgspec.ValidationError:
+        except Exception:  # the application's own class may raise anything: its data stays plain
             return view
     return view
 
@@ -279,6 +279,8 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
             parent_id = None
         if parent_id is not UNSET:
             view = msgspec.structs.replace(view, parent_id=parent_id)
+    if isinstance(view.created_at, datetime) and view.created_at.tzinfo is not UTC:
+        view = msgspec.structs.replace(view, created_at=_in_utc(view.created_at))
     raw = encode(view)
     try:
         if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
@@ -300,8 +302,21 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
     )
 
 
+def _in_utc(stamp: datetime) -> datetime:
+    try:
+        if stamp.tzinfo is not None:
+            return stamp.astimezone(UTC)
+    except OverflowError:
+        pass
+    raise AppendRejectedError(f"created_at {stamp} is no time in UTC; give it with its time zone")
+
+
 def _decode_with_opaque_parts(view: Message, raw: bytes) -> Message:
     """Decodes what was just encoded: parts that were read as opaque stay so, if they are sound."""
+    raw.decode()
+    for part in view.parts:
+        if isinstance(part, OpaquePart):
+            _decode_object(part.raw)
     known = tuple(part for part in view.parts if not isinstance(part, OpaquePart))
     _decode_view(encode(msgspec.structs.replace(view, parts=known)))
     if (message := _decode_message_with_opaque_parts(raw)) is None:

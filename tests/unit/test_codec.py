@@ -368,6 +368,8 @@ def test_white_space_around_imported_bytes_is_not_kept() -> None:
         b'{"type":"x",\n"y":1}',
         b'{"type":"x"}],"seq":1,"parts":[{"type":"x"}',
         b'{"type":"x"}],"role":"robot","parts":[',
+        b'{"type":"x"}],"id":"another","parts":[{"type":"x"}',
+        b'{"type":"x","text":"\xff"}',
     ],
 )
 def test_an_opaque_part_that_is_not_one_object_on_one_line_is_refused(raw: bytes) -> None:

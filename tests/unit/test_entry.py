@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from msgspec import UNSET, Struct
@@ -123,6 +123,41 @@ def test_data_that_does_not_fit_its_class_stays_plain() -> None:
     assert misfit.data == {"x": "one", "z": 1.5}
     assert unknown.data == [1]
     assert Point not in {type(misfit.data), type(unknown.data)}
+
+
+def test_a_class_that_raises_on_old_data_leaves_it_plain() -> None:
+    entry = seal(Custom(kind="test.point", data={"x": 1}))
+
+    @perdure.custom("test.point")
+    @dataclass
+    class Point:
+        x: int
+
+        def __post_init__(self) -> None:
+            raise KeyError("a rule that came later")
+
+    view = read_entry(entry.raw).view
+    assert isinstance(view, Custom)
+    assert view.data == {"x": 1}
+
+
+def test_times_are_written_in_utc() -> None:
+    there = datetime(2026, 12, 1, 10, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    entry = seal(Message("user", (), created_at=there))
+    assert b'"created_at":"2026-12-01T05:00:00Z"' in entry.raw
+    assert entry.created_at == there
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        datetime(2026, 12, 1),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+    ],
+)
+def test_a_time_that_is_none_in_utc_is_refused(stamp: datetime) -> None:
+    with pytest.raises(AppendRejectedError, match="time zone"):
+        seal(Message("user", (), created_at=stamp))
 
 
 def test_registering_another_class_for_a_kind_replaces_it_there_only() -> None:
