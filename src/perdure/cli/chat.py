@@ -19,10 +19,11 @@ from perdure.cli.place import add_loop_to, add_store_to
 from perdure.cli.render import call_text, summary_line
 from perdure.cli.terminal import Terminal, cut, one_line
 from perdure.entry import Message
-from perdure.errors import LoopError, PerdureError, StoreError, UnrecoverableError
+from perdure.errors import StoreError, UnrecoverableError
 from perdure.loop import LoopFactory
 from perdure.server.config import Settings, load_settings
 from perdure.server.named_loop import NamedLoops
+from perdure.server.port import make_loop
 from perdure.server.turn import describe
 from perdure.store import check_session_id
 from perdure.stores import open_store
@@ -65,15 +66,8 @@ def loop_factory(settings: Settings) -> LoopFactory:
 
     """
     loops = NamedLoops(settings)
-    factory = loops.factory(loops.default)
-    try:
-        factory()
-    except PerdureError:
-        raise
-    except Exception as error:
-        name = loops.default
-        raise LoopError(f"the loop {name!r} cannot start: {describe(error)}") from error
-    return factory
+    make_loop(loops, loops.default)
+    return loops.factory(loops.default)
 
 
 def _talk(runner: asyncio.Runner, agent: DurableAgent, terminal: Terminal) -> int:
