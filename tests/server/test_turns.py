@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -21,7 +22,7 @@ from perdure.errors import (
     TurnRunningError,
 )
 from perdure.fact import LeafMoved, MessageDiscarded, TurnEnded, TurnStarted
-from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnded
+from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnded, MessageStarted
 from perdure.testing import Call, Fail, Say, ScriptedLoop, write_script
 from tests.server.house import ID, Gate, House, Loops
 
@@ -150,6 +151,22 @@ async def test_an_error_that_is_not_ours_has_its_name_and_no_trace(house: House)
     await broken.send("hello")
     look = await broken.rest()
     assert look.cause == "ZeroDivisionError: by zero"
+
+
+async def test_a_loop_that_exits_fails_its_turn_and_not_the_server(house: House) -> None:
+    async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        yield MessageStarted()
+        if context.purpose == "summary" or (await context.messages())[-1].text == "exit":
+            sys.exit(3)
+        yield MessageEnded((Text("here"),))
+
+    exiting = house.restart(Loops(lambda: loop))
+    for said, status in (("hello", "idle"), ("exit", "failed"), ("hello", "idle")):
+        await exiting.send(said)
+        assert (await exiting.rest()).status == status
+    assert [reason for _, reason in await exiting.ends()] == ["completed", "failed", "completed"]
+    with pytest.raises(LoopError, match="SystemExit: 3"):
+        await exiting.registry.compact(ID, keep_turns=1)
 
 
 async def test_a_message_releases_the_held_ones_and_runs_behind_them(house: House) -> None:

@@ -20,6 +20,7 @@ from perdure.entry import Message
 from perdure.errors import (
     AppendConflictError,
     AppendRejectedError,
+    LoopError,
     NothingToResendError,
     PerdureError,
     ServerClosingError,
@@ -340,9 +341,15 @@ class Actor:
                 self._feed.delta(self.session_id, turn_id, event)
                 await asyncio.sleep(0)
 
+        async def run() -> Sequence[Message]:
+            try:
+                return await driver.run(loop)
+            except SystemExit as error:  # it would end the server, and with it every other turn
+                raise LoopError(f"the loop failed: {describe(error)}") from error
+
         context = RunContext(self.session_id, turn_id=turn_id, input=(message,), messages=messages)
         driver = Driver(context, _TurnJournal(self, turn_id), emit)
-        turn = Turn(context, driver.run(loop))
+        turn = Turn(context, run())
         watcher = asyncio.create_task(self._watch(turn))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)

@@ -316,7 +316,7 @@ async def compact(actor: Actor, keep_turns: int) -> Compacted:
         summary = await summarise(loop, context)
     except PerdureError:
         raise
-    except Exception as error:  # somebody else's loop: what it raises is the loop's failure
+    except (Exception, SystemExit) as error:  # somebody else's loop: its own failure
         raise LoopError(f"the loop gave no summary: {describe(error)}") from error
     entry = Compaction(summary=summary, first_kept_id=plan.first_kept_id)
 
