@@ -25,6 +25,7 @@ from perdure.fact import (
     TurnStarted,
 )
 from perdure.server.state import (
+    BEGINNING_CHARS,
     INLINE_BYTES,
     State,
     apply,
@@ -187,4 +188,13 @@ def test_a_big_queued_part_is_elided_in_the_state() -> None:
     elided, small = state.queue[0].parts
     assert (elided["type"], elided["elided"]) == ("text", True)
     assert elided["bytes"] > INLINE_BYTES
+    assert elided["text"] == "x" * BEGINNING_CHARS
     assert small == {"type": "text", "text": "small"}
+
+
+def test_of_a_queued_message_a_bounded_part_is_in_the_state() -> None:
+    many = MessageQueued(message_id="m", parts=[Text("x" * 100)] * 100)
+    state = fold(State(), place(State(), [seal(many)]))
+    shown = [part for part in state.queue[0].parts if "elided" not in part]
+    assert 0 < len(shown) < 20
+    assert len(state.queue[0].parts) == 100

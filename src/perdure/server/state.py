@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.codec import Entry, StoredEntry, encode
-from perdure.entry import Json, Opaque
+from perdure.entry import Json, Opaque, Text
 from perdure.errors import StateUnreplayableError
 from perdure.fact import (
     Claimed,
@@ -33,8 +33,11 @@ from perdure.fact import (
 SCHEMA = 1
 """The number of the serialised form; a summary of another one counts as absent."""
 
-INLINE_BYTES = 64 * 1024
-"""A queued part above this is in the state as its type and size only."""
+INLINE_BYTES = 2 * 1024
+"""How much of a queued message is in the state, which is stored anew with every entry."""
+
+BEGINNING_CHARS = 200
+"""How much of a text that is too long for that is shown."""
 
 
 class Claim(Struct, frozen=True, array_like=True):
@@ -213,12 +216,16 @@ def _with(
 
 
 def _shown(fact: MessageQueued) -> tuple[Json, ...]:
-    """The parts as JSON, the big ones elided."""
+    """The parts as JSON; those that do not fit are elided, a text but for its beginning."""
     shown = []
+    left = INLINE_BYTES
     for part in fact.parts:
         raw = encode(part)
         value = msgspec.json.decode(raw)
-        if len(raw) > INLINE_BYTES:
-            value = {"type": value["type"], "elided": True, "bytes": len(raw)}
+        if len(raw) > left:
+            text = {"text": part.text[:BEGINNING_CHARS]} if isinstance(part, Text) else {}
+            value = {"type": value["type"], **text, "elided": True, "bytes": len(raw)}
+        else:
+            left -= len(raw)
         shown.append(value)
     return tuple(shown)
