@@ -29,12 +29,21 @@ def test_its_problem_has_the_status_the_code_and_its_text(kind: type[PerdureErro
     error = kind.__new__(kind)
     PerdureError.__init__(error, "what to do")
     error.session_id = "s"  # type: ignore[attr-defined]  # as most of them have
+    for name in ("type", "title", "status", "detail", "instance", "code", "headers"):
+        setattr(error, name, "its own")  # as some have
     answer = problem_of(error)
     status, code = PROBLEMS[kind]
     problem = json.loads(bytes(answer.body))
     assert answer.status_code == status == problem["status"]
     assert (problem["code"], problem["detail"]) == (code, str(error))
     assert problem["session_id"] == "s"
+
+
+def test_damage_is_told_with_its_place() -> None:
+    error = errors.JournalCorruptError("s", 3, "line 4", "it is no JSON")
+    problem = json.loads(bytes(problem_of(error).body))
+    assert (problem["code"], problem["seq"], problem["place"]) == ("journal_corrupt", 3, "line 4")
+    assert problem["detail"] == str(error)
 
 
 def test_a_subclass_from_elsewhere_is_told_as_what_it_is() -> None:

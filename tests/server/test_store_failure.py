@@ -166,6 +166,9 @@ async def test_a_writer_that_is_ahead_ends_the_turn_interrupted_not_unrecoverabl
     assert look.status in {"idle", "interrupted"}
     assert (sent.turn_id, "interrupted") in await house.ends()
     assert waiting.message_id in [stored.id for stored in await house.log()]
+    causes = [s.view.cause for s in await house.log() if isinstance(s.view, TurnEnded)]
+    assert any("another writer is ahead" in (cause or "") for cause in causes)
+    assert not any("the server ended" in (cause or "") for cause in causes)
     await is_well(house)
 
 

@@ -189,7 +189,7 @@ class Actor:
         state = self.state
         drafts: list[Draft] = [Claimed(epoch=state.epoch + 1, node=self._node_id)]
         if state.turn is not None:
-            lost = f"{CUT_OFF}: {self._lost}" if self._lost else CUT_OFF
+            lost = f"the server lost the session: {self._lost}" if self._lost else CUT_OFF
             drafts.append(self._ended(state.turn.turn_id, "interrupted", lost))
         return drafts
 

@@ -19,7 +19,8 @@ from perdure.store import Session
 
 Status = Literal["idle", "running", "waiting", "interrupted", "failed", "unrecoverable", "deleted"]
 
-CUT_OFF = "the server ended in the middle of the turn"
+CUT_OFF = "the server ended in the middle of the turn, or lost the session"
+"""Why a turn is interrupted that has no end and runs nowhere that is known."""
 
 
 class TurnLook(Struct, frozen=True):

@@ -54,6 +54,9 @@ PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
 }
 
 
+_RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "headers"})
+
+
 class Refused(Exception):
     """A request that the server refuses by itself, before any session has heard of it."""
 
@@ -108,9 +111,11 @@ def problem_of(error: Exception) -> Response:
 
 
 def _fields(error: PerdureError) -> dict[str, object]:
-    """What an error carries, as far as it is plain."""
+    """What an error carries, as far as it is plain and no problem has a member of that name."""
     return {
         name: value
         for name, value in vars(error).items()
-        if not name.startswith("_") and isinstance(value, str | int | None)
+        if name not in _RESERVED
+        and not name.startswith("_")
+        and isinstance(value, str | int | None)
     }
