@@ -24,6 +24,8 @@ ARGS = (
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 WAIT_MS = 30_000
 
+pytestmark = pytest.mark.may_block  # playwright drives the browser on an event loop of its own
+
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:

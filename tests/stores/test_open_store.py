@@ -79,3 +79,8 @@ def test_a_store_is_imported_only_when_it_is_asked_for() -> None:
     )
     source = Path(perdure.__file__).parents[1]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=source)
+
+
+def test_what_is_no_string_is_told_so() -> None:
+    with pytest.raises(ConfigurationError, match="a string, not None"):
+        open_store(None)  # type: ignore[arg-type]  # what a caller without types does

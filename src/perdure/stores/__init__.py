@@ -18,6 +18,8 @@ def open_store(url: str) -> Store:
         ConfigurationError: the URL has no path, or something that is none.
         MissingExtraError: the store needs a package that is not installed.
     """
+    if not isinstance(url, str):
+        raise ConfigurationError(f"a store's URL is a string, not {url!r}")
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise UnknownSchemeError(url, SCHEMES)
