@@ -518,3 +518,16 @@ async def test_more_sessions_than_are_remembered(
             assert len(os.listdir("/proc/self/fd")) < 60
         for n in range(9):
             assert seqs(await store.load_entries(f"s{n}")) == [1, 2, 3]
+
+
+async def test_a_second_event_loop_is_refused_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+    def elsewhere() -> object:
+        return asyncio.run(store.append_entries("s", [text("b")]))
+
+    async with JsonlStore(tmp_path) as store:
+        await store.create_session("s")
+        await store.append_entries("s", [text("a")])
+        with pytest.raises(StoreUnavailableError, match="event loop"):
+            await asyncio.to_thread(elsewhere)
+        await store.append_entries("s", [text("c")])
+        assert seqs(await store.load_entries("s")) == [1, 2]

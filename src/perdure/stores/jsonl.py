@@ -65,7 +65,7 @@ class _Slot:
 class JsonlStore(ClosingStore):
     """Sessions as files of JSON lines under `root`, which the first session creates.
 
-    Used by one event loop at a time; another may follow when it is closed.
+    Written by one event loop at a time; another may follow when it is closed.
     `durable=False` leaves out every sync: what a crash of the machine leaves is then anyone's
     guess; a crash of the process loses nothing. Every system call goes through `disk`.
     """
@@ -79,6 +79,7 @@ class JsonlStore(ClosingStore):
         self._writers = ThreadPoolExecutor(WRITERS, "perdure-jsonl-writer")
         self._readers = ThreadPoolExecutor(READERS, "perdure-jsonl-reader")
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def create_session(
         self,
@@ -112,10 +113,12 @@ class JsonlStore(ClosingStore):
     ) -> Receipt:
         """Appends the batch with one write and one sync; see `Store.append_entries`.
 
-        Waits at most ten seconds for other processes that append to the session.
+        Waits at most ten seconds for other processes that append to the session. From a second
+        event loop it is refused (StoreUnavailableError) while the first one is open.
         """
         check_session_id(session_id)
         self._check_open()
+        self._check_loop()
         append = Append(_seal_lines(entries), expected_seq, incarnation)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         slot = self._slots.get(session_id)
@@ -268,6 +271,15 @@ class JsonlStore(ClosingStore):
         if slot is not None:
             return slot.file
         return JournalFile(self._folder, session_id)
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
+            raise StoreUnavailableError(
+                "this store is written by another event loop; nothing was stored. "
+                "Open a store for each: several can share a folder"
+            )
+        self._loop = loop
 
     def _check_open(self) -> None:
         if self._is_closed:
