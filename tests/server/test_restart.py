@@ -54,6 +54,7 @@ async def dead_turn_id(store: JournalStore) -> str:
         for task in dying_tasks:
             task.cancel()
         await asyncio.sleep(0)
+    await store.append_entries(ID, [])  # comes after what was in flight when the server died
     assert sent.turn_id is not None
     return sent.turn_id
 
