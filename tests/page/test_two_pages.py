@@ -128,3 +128,23 @@ def test_a_session_that_is_not_there_is_shown_once_it_comes(
             page.reload()
             expect(page.get_by_test_id("session-problem")).to_be_visible(timeout=WAIT_MS)
     assert complaints == []
+
+
+def test_files_of_a_message_stand_below_each_other_and_nothing_of_them_runs(
+    browser: Browser, server: ServerProcess
+) -> None:
+    page, complaints = open_page(browser, server.address)
+    page_text = {"media_type": "text/html", "name": "<img src=x onerror=alert(1)>.html"}
+    files = [{"type": "file", "data": "PGI+", **page_text}] * 2
+    with httpx.Client(base_url=server.base, headers=server.headers, timeout=30) as client:
+        client.post("/v1/sessions", json={"session_id": "files"}).raise_for_status()
+        parts = [{"type": "text", "text": "true"}, *files]
+        client.post("/v1/sessions/files/messages", json={"parts": parts}).raise_for_status()
+    page.goto(f"{server.base}/#files")
+    shown = page.get_by_test_id("transcript").get_by_text(".html")
+    expect(shown).to_have_count(2, timeout=WAIT_MS)
+    first, second = (each.bounding_box() for each in shown.all())
+    assert first is not None
+    assert second is not None
+    assert second["y"] >= first["y"] + first["height"]
+    assert complaints == []

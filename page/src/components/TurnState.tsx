@@ -6,7 +6,7 @@ const CAUSES = {
   interrupted: "This turn was interrupted before it ended.",
   failed: "This turn failed.",
   waiting: "A tool call waits for an approval.",
-  unrecoverable: "This session cannot go on until its operator has acted.",
+  unrecoverable: "This session cannot go on for as long as this lasts:",
   deleted: "This session was deleted.",
 };
 
