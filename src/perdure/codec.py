@@ -393,7 +393,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_foreign(raw: bytes) -> tuple[Entry, bool]:
     """A line that msgspec cannot decode (NaN, 1e400, an escaped lone surrogate) may be sound."""
     try:
-        fields = json.loads(raw.decode())
+        fields = json.loads(raw.decode(), parse_int=float)  # of however many digits
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(fields, dict):

@@ -95,6 +95,20 @@ def test_times_at_the_edges_of_the_calendar_are_shown(zone: str, tmp_path: Path)
         assert (ran.returncode, ran.stderr) == (0, "")
 
 
+def test_a_number_that_python_does_not_read_is_shown(tmp_path: Path) -> None:
+    put(tmp_path, "s", perdure.text("hello"))
+    entry = (
+        b'{"type":"custom","kind":"k","data":%s,"id":"e",'
+        b'"created_at":"2026-01-01T00:00:00Z","parent_id":null}\n' % (b"7" * 5000)
+    )
+    with (tmp_path / "s" / "s.jsonl").open("ab") as file:
+        file.write(entry)
+    for form in ([], ["--tree"], ["--json"]):
+        ran = run("show", "s", *form, *STORE, cwd=tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert "7" * 20 in ran.stdout
+
+
 def test_a_heading_and_a_line_of_the_tree_stay_one_line(tmp_path: Path) -> None:
     put(tmp_path, "s", Custom(kind="note\n── user · now", data=1, id="a\nb"))
     assert len(run("show", "s", "--tree", *STORE, cwd=tmp_path).stdout.splitlines()) == 1

@@ -216,7 +216,16 @@ def test_nesting_up_to_the_limit_is_kept_and_brackets_in_text_do_not_count() -> 
 
 
 @pytest.mark.parametrize(
-    "odd", [b"NaN", b"1e400", b"-Infinity", b'"\\ud800"', b'{"\\udfff":1}', b"1" * 5_000]
+    "odd",
+    [
+        b"NaN",
+        b"1e400",
+        b"-Infinity",
+        b'"\\ud800"',
+        b'{"\\udfff":1}',
+        b"1" * 5_000,
+        b"[NaN,%s]" % (b"1" * 5_000),
+    ],
 )
 def test_json_that_the_codec_cannot_decode_loads_as_opaque(odd: bytes) -> None:
     raw = line(b"message", b',"parent_id":"p","role":"user","parts":[],"provider":' + odd)

@@ -57,7 +57,10 @@ def body(entry: Entry) -> str:
                 f"from here on the model sees this summary of what is above:\n{compaction.summary}"
             )
         case Custom():
-            data = json.loads(entry.raw).get("data")
+            try:
+                data = json.loads(entry.raw).get("data")
+            except ValueError:  # a number of more digits than Python reads
+                return entry.raw.decode(errors="replace")
             return "" if data is None else compact(data)
         case Opaque() | Fact():
             return entry.raw.decode(errors="replace")
