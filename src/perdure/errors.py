@@ -9,7 +9,7 @@ PerdureError
 │   └─ ModelError              a model's provider failed; status
 ├─ TurnRunningError        ├─ MessageRejectedError   ├─ SteeringUnsupportedError
 ├─ IdempotencyConflictError ├─ NothingToResendError  ├─ NothingHeldError
-├─ QueuedMessageNotFoundError ├─ ServerClosingError
+├─ QueuedMessageNotFoundError ├─ ServerClosingError ├─ NothingToSalvageError
 ├─ StoreError
 │   ├─ AppendRejectedError     certainly not stored; the session is well
 │   ├─ AppendConflictError     certainly not stored; another writer is ahead
@@ -235,6 +235,13 @@ class NothingHeldError(_SessionError):
         super().__init__(session_id, f"no message waits in session {session_id!r}; send one")
 
 
+class NothingToSalvageError(_SessionError):
+    """The session is healthy, or nothing of it is sound; no session was made."""
+
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(session_id, f"session {session_id!r} is not salvaged: {why}")
+
+
 class QueuedMessageNotFoundError(_SessionError):
     """No message of this id waits: it ran, was discarded, or never was; nothing was stored."""
 
@@ -303,7 +310,8 @@ class JournalCorruptError(UnrecoverableError):
         super().__init__(
             f"the journal of session {session_id!r} is damaged at {place}"
             + (f" (seq {seq})" if seq is not None else "")
-            + f": {detail}. It is left as it is; restore it from a copy"
+            + f": {detail}. It is left as it is; restore it from a copy, or keep what is sound "
+            "of it: perdure salvage"
         )
         self.session_id = session_id
         self.seq = seq

@@ -103,3 +103,29 @@ def tree(entries: Iterable[StoredEntry]) -> Tree:
 def path_to(entries: Iterable[StoredEntry], leaf_id: str | None) -> list[Entry]:
     """The path from the root to `leaf_id` in these entries; see `Tree.path`."""
     return Tree(entries).path(leaf_id)
+
+
+def check_paths(entries: Iterable[StoredEntry], *, session_id: str) -> None:
+    """Checks that each tree entry leads to a root; O(entries).
+
+    Raises:
+        JournalCorruptError: an id is there twice, a parent or a leaf is not there, or a path is a
+            circle.
+    """
+    stored = list(entries)
+    index = Tree(stored, session_id=session_id)
+    sound: set[str] = set()
+    for each in stored:
+        path: dict[str, None] = {}
+        entry_id = each.id if each.entry.in_tree else None
+        while entry_id is not None and entry_id not in sound:
+            if entry_id in path or entry_id not in index:
+                place = f"entry {next(reversed(path))!r}"
+                detail = f"its parent {entry_id!r} is not there"
+                if entry_id in path:
+                    detail = "its path to the root is a circle"
+                raise JournalCorruptError(session_id, each.seq, place, detail)
+            path[entry_id] = None
+            parent_id = index[entry_id].parent_id
+            entry_id = parent_id if isinstance(parent_id, str) else None
+        sound.update(path)

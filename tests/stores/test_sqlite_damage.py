@@ -231,3 +231,30 @@ async def refusals(store: SqliteStore) -> int:
         except (JournalCorruptError, StoreUnavailableError):
             count += 1
     return count
+
+
+async def test_a_page_of_the_listing_shows_the_damaged_session_too(place: Path) -> None:
+    do(place, "UPDATE sessions SET header = x'00' WHERE session_id = 'hurt'")
+    async with SqliteStore(place) as store:
+        page = await store.list_sessions()
+        assert [(look.session.id, look.last_seq) for look in page.sessions] == [
+            ("well", 10),
+            ("hurt", 10),
+        ]
+        assert [look.damage is None for look in page.sessions] == [True, False]
+        first = await store.list_sessions(limit=1)
+        (hurt,) = (await store.list_sessions(limit=1, after=first.next)).sessions
+        assert "its header" in str(hurt.damage)
+        assert await store.session_ids() == ("hurt", "well")
+
+
+async def test_an_id_that_is_no_text_any_more_harms_no_listing(place: Path) -> None:
+    do(place, "UPDATE sessions SET session_id = CAST(x'ff68' AS TEXT) WHERE session_id = 'hurt'")
+    async with SqliteStore(place) as store:
+        assert await store.session_ids() == ("well",)
+        assert [look.damage is None for look in (await store.list_sessions()).sessions] == [
+            True,
+            False,
+        ]
+        (damage,) = await store.verify_store()
+        assert "not UTF-8" in str(damage)

@@ -1,4 +1,7 @@
-"""The command line: `perdure serve | chat | ls | show | verify`, one module per verb."""
+"""The command line, one module per verb.
+
+`perdure serve | chat | ls | show | export | import | verify | salvage`.
+"""
 
 from perdure.cli.command import main
 

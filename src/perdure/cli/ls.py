@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.cli.place import ListingStore, add_store_to, open_for_reading
+from perdure.cli.place import ReadingStore, add_store_to, open_for_reading
 from perdure.cli.render import local_time
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import SessionNotFoundError, UnrecoverableError
@@ -69,11 +69,14 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
 async def _rows(options: argparse.Namespace) -> list[Row]:
     async with open_for_reading(options) as store:
         rows = [await _row(store, session_id) for session_id in await store.session_ids()]
+        if (unlisted := getattr(store, "unlisted", None)) is not None:
+            # What has lost its id is shown by the name of its file.
+            rows += [_damaged(damage.session_id, damage) for damage in await unlisted()]
     found = [row for row in rows if row is not None]
     return sorted(found, key=lambda row: row.last_activity or "", reverse=True)
 
 
-async def _row(store: ListingStore, session_id: str) -> Row | None:
+async def _row(store: ReadingStore, session_id: str) -> Row | None:
     try:
         look = await _look(store, session_id)
         state = decode_state(look.summary) or State()
@@ -81,7 +84,7 @@ async def _row(store: ListingStore, session_id: str) -> Row | None:
     except SessionNotFoundError:
         return None  # deleted since it was listed
     except UnrecoverableError as error:
-        return Row(session_id, status="unrecoverable", cause=str(error))
+        return _damaged(session_id, error)
     shown = look_of(look.session, state)
     return Row(
         session_id,
@@ -94,6 +97,10 @@ async def _row(store: ListingStore, session_id: str) -> Row | None:
     )
 
 
+def _damaged(session_id: str, error: UnrecoverableError) -> Row:
+    return Row(session_id, status="unrecoverable", cause=str(error))
+
+
 def _status(state: State, status: str) -> str | None:
     """A turn without an end is running, if a server has this store, or it was interrupted."""
     if state.turn is not None:
@@ -101,7 +108,7 @@ def _status(state: State, status: str) -> str | None:
     return status if state.last_turn is not None else None
 
 
-async def _look(store: ListingStore, session_id: str) -> Look:
+async def _look(store: ReadingStore, session_id: str) -> Look:
     if (look := getattr(store, "look", None)) is not None:
         found = await look(session_id)
         assert isinstance(found, Look)

@@ -12,23 +12,32 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
 
-from perdure.errors import ConfigurationError, StoreUnavailableError
+from perdure.errors import ConfigurationError, JournalCorruptError, StoreUnavailableError
+from perdure.salvage import SalvagingStore
 from perdure.server.config import Settings, load_settings
 from perdure.store import Store
 from perdure.stores import open_store
 
 DEFAULT_STORE = Settings().store_url
 
+_READING = (
+    "session_ids",
+    "verify_session",
+    "verify_store",
+    "stream_entries",
+    "salvage_entries",
+)
 
-class ListingStore(Store, Protocol):
-    """What the reading verbs need of a store beyond `Store`; every store of Perdure has it."""
+
+class ReadingStore(SalvagingStore, Protocol):
+    """What the verbs need of a store beyond `Store`; every store of Perdure has it."""
 
     async def session_ids(self) -> Sequence[str]:
-        """The ids of all sessions, exactly as they were given."""
+        """The ids of all sessions that can be told, exactly as they were given."""
         ...
 
-    async def verify_session(self, session_id: str) -> None:
-        """Checks every byte and sum of the session; raises JournalCorruptError on damage."""
+    async def verify_store(self) -> Sequence[JournalCorruptError]:
+        """The damage that belongs to no session of `session_ids`."""
         ...
 
 
@@ -49,27 +58,46 @@ def add_loop_to(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--workspace", metavar="FOLDER", help="where tools run (this folder)")
 
 
-def open_for_reading(options: argparse.Namespace) -> ListingStore:
+def open_for_reading(options: argparse.Namespace) -> ReadingStore:
     """The store that is meant, which is there already.
 
     Raises:
         StoreUnavailableError: there is none at that place; none was made.
         ConfigurationError: a memory store, which nobody else can have written.
     """
-    url = load_settings({"store": options.store}).store_url
-    store = open_store(url)
+    url, store = _open(options.store)
     scheme, _, path = url.partition(":///")
-    if url.startswith("memory:"):
-        raise ConfigurationError(
-            "a memory store lives and ends with its process, so there is nothing in it to read; "
-            "name another with --store"
-        )
     if scheme in {"sqlite", "jsonl"} and not Path(unquote(path)).exists():
         raise StoreUnavailableError(
             f"there is no store at {url}: nothing was made. Name another with --store or "
             "PERDURE_STORE; perdure chat and perdure serve make one for their first session"
         )
-    for verb in ("session_ids", "verify_session"):
+    return reading_store(store, url)
+
+
+def reading_store(store: Store, url: str) -> ReadingStore:
+    """The store, if it has what the verbs need; ConfigurationError else."""
+    for verb in _READING:
         if not hasattr(store, verb):
             raise ConfigurationError(f"the store {url} cannot be listed: it has no {verb}()")
     return store  # type: ignore[return-value]  # checked just above
+
+
+def open_for_writing(named: str | None) -> Store:
+    """The store that is meant; the first session makes it.
+
+    Raises:
+        ConfigurationError: a memory store, which ends with this command.
+    """
+    return _open(named)[1]
+
+
+def _open(named: str | None) -> tuple[str, Store]:
+    url = load_settings({"store": named}).store_url
+    store = open_store(url)
+    if url.startswith("memory:"):
+        raise ConfigurationError(
+            "a memory store lives and ends with its process, so there is nothing in it to read; "
+            "name another with --store"
+        )
+    return url, store

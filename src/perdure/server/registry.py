@@ -127,7 +127,7 @@ class Registry:
 
     async def _show(self, look: Look) -> SessionLook:
         actor = self._actors.get(look.session.id)
-        failure = actor.failure if actor is not None else None
+        failure = look.damage or (actor.failure if actor is not None else None)
         state = decode_state(look.summary) or State()
         if state.last_seq != look.last_seq:
             try:

@@ -30,7 +30,7 @@ def salvage_file(disk: Disk, path: str, session_id: str) -> list[StoredEntry | G
         session = read_session(first)
     except ValueError as error:
         found.append(Gap(f"{path}, line 1, byte 0", str(error), len(first)))
-        if _piece(first, path, 1, 0).entry is not None:  # the header's line is not there at all
+        if _piece(first, path, 1, 0).sum is not None:  # the header's line is not there at all
             start = 0
     else:
         if session.id == session_id or is_hashed(session_id):
