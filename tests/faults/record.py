@@ -34,21 +34,27 @@ class Known:
 
     acknowledged: dict[str, dict[int, bytes]] = field(default_factory=dict)
     maybe: list[Asked] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+    maybe_deleted: set[str] = field(default_factory=set)
 
     def note(self, kind: str, asked: Asked, first_seq: int = 1) -> None:
-        """Takes in `ask`, `ack`, `void` (certainly not stored) or `delete` (acknowledged)."""
+        """Takes in `ask`, `ack`, `void` (certainly not stored), `ask to delete` or `delete`."""
         match kind:
+            case "ask to delete":
+                self.maybe_deleted.add(asked.session_id)
             case "ask":
-                if asked not in self.maybe:
-                    self.maybe.append(asked)
+                self.maybe.append(asked)
             case "ack":
-                self.maybe.remove(asked)
+                self.maybe = [other for other in self.maybe if other != asked]
+                self.deleted.discard(asked.session_id)
                 there = self.acknowledged.setdefault(asked.session_id, {})
                 there.update(enumerate(asked.raws, first_seq))
-            case "void":
+            case "void":  # and what an earlier try of the same may have stored stays uncertain
                 self.maybe.remove(asked)
             case "delete":
                 self.acknowledged.pop(asked.session_id, None)
+                self.maybe_deleted.discard(asked.session_id)
+                self.deleted.add(asked.session_id)
                 of_it = self.asked_of(asked.session_id)
                 self.maybe = [other for other in self.maybe if other not in of_it]
             case _:
@@ -57,11 +63,13 @@ class Known:
     @property
     def key(self) -> str:
         """Equal where the same is known."""
-        return repr((self.acknowledged, [(a.session_id, a.raws, a.creates) for a in self.maybe]))
+        uncertain = [(asked.session_id, asked.raws, asked.creates) for asked in self.maybe]
+        return repr((self.acknowledged, uncertain, self.deleted, self.maybe_deleted))
 
     def asked_of(self, session_id: str) -> list[Asked]:
-        """What of this session is uncertain."""
-        return [asked for asked in self.maybe if asked.session_id == session_id]
+        """What of this session is uncertain, each once."""
+        asked = dict.fromkeys(asked for asked in self.maybe if asked.session_id == session_id)
+        return list(asked)
 
     def session_ids(self) -> list[str]:
         """Every session that is there, or may be."""
@@ -73,7 +81,8 @@ class Known:
         `found` is None where there is no such session.
         """
         if found is None:
-            assert session_id not in self.acknowledged, f"{session_id} was acknowledged"
+            is_due = session_id in self.acknowledged and session_id not in self.maybe_deleted
+            assert not is_due, f"{session_id} was acknowledged"
             return
         assert [stored.seq for stored in found] == list(range(1, len(found) + 1))
         raws = [stored.raw for stored in found]
@@ -125,6 +134,12 @@ class Recorder(ClosingStore):
             raise
         self.note("ack", asked)
         return session
+
+    async def delete_session(self, session_id: str) -> None:
+        asked = Asked(session_id, (), creates=False)
+        self.note("ask to delete", asked)
+        await self.store.delete_session(session_id)  # type: ignore[attr-defined]  # where it has it
+        self.note("delete", asked)
 
     async def load_session(self, session_id: str) -> Session:
         return await self.store.load_session(session_id)

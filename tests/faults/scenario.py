@@ -59,6 +59,22 @@ async def verbs(store: Recorder) -> None:
     await append(store, "s", messages(2, "more"))
 
 
+async def deletion(store: Recorder) -> None:
+    """A session is deleted, and made anew under the same id."""
+    await create(store, "d", messages(3, "old"))
+    await append(store, "d", messages(9, "gone"))
+    for _ in range(TRIES):
+        try:
+            await store.delete_session("d")
+        except FAILURES:
+            continue
+        except SessionNotFoundError:
+            store.note("delete", Asked("d", (), creates=False))
+        break
+    await create(store, "d", messages(1, "new"))
+    await append(store, "d", messages(2, "again"))
+
+
 async def together(store: Recorder) -> None:
     """Appends of several tasks to two sessions, some of which share a sync."""
     for session_id in ("a", "b"):

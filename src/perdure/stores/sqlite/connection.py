@@ -19,6 +19,7 @@ import apsw
 
 from perdure import clock
 from perdure.errors import JournalCorruptError, PerdureError, StoreUnavailableError
+from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 from perdure.stores.sqlite.schema import APPLICATION_ID, PAGE_SIZE, create_tables
 
 Synchronous = Literal["extra", "full", "normal", "off"]
@@ -43,10 +44,13 @@ def check_sqlite(version: str) -> None:
         )
 
 
-def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
+def open_writer(
+    path: Path, synchronous: Synchronous, *, is_log_doubted: bool = False
+) -> apsw.Connection:
     """Opens the store's file for writing; makes it, and its folder, where there is none.
 
-    What an earlier process wrote and never synced is synced before this returns.
+    What an earlier process wrote and never synced is synced before this returns. A log that is
+    doubted, since a sync of it failed, is written again first.
 
     Raises:
         StoreUnavailableError: it cannot be opened, is locked, or is not a store.
@@ -67,11 +71,13 @@ def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
         pragma(connection, "journal_size_limit = 67108864")
         pragma(connection, "cache_size = -16384")
         pragma(connection, "temp_store = memory")
+        if is_log_doubted:
+            write_log_again(connection, path)
         with suppress(apsw.FullError):  # the log is synced before its pages need room in the file
             pragma(connection, "wal_checkpoint(passive)")
     except BaseException as error:
         with suppress(apsw.Error):  # nothing was written through it
-            connection.close(True)
+            close_without_checkpoint(connection)
         if isinstance(error, apsw.Error):
             raise fault(error, path) from error
         raise
@@ -80,7 +86,9 @@ def open_writer(path: Path, synchronous: Synchronous) -> apsw.Connection:
 
 def open_reader(path: Path) -> apsw.Connection:
     """Opens a file that a writer of this process has open, for reading only."""
-    return _connect(path, apsw.SQLITE_OPEN_READONLY)
+    connection = _connect(path, apsw.SQLITE_OPEN_READONLY)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    return connection
 
 
 def has_moved(connection: apsw.Connection) -> bool:

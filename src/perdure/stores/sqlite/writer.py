@@ -34,6 +34,7 @@ from perdure.stores.sqlite.connection import (
     open_writer,
 )
 from perdure.stores.sqlite.ledger import Ledger
+from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 
 _T = TypeVar("_T")
 _DAMAGE = (apsw.CorruptError, apsw.ConstraintError, UnicodeDecodeError)
@@ -65,6 +66,7 @@ class Writer:
         self._is_stopped = False
         self._connection: apsw.Connection | None = None
         self._ledger: Ledger | None = None
+        self._is_log_doubted = False
         self.has_opened = False
         self.listeners: dict[object, tuple[Loop, Listener]] = {}
 
@@ -148,7 +150,9 @@ class Writer:
         if self._connection is None:
             if self.has_opened:
                 check_present(self._path)
-            self._connection = open_writer(self._path, self._synchronous)
+            is_doubted, self._is_log_doubted = self._is_log_doubted, True
+            self._connection = open_writer(self._path, self._synchronous, is_log_doubted=is_doubted)
+            self._is_log_doubted = False
             self._ledger = Ledger(self._connection, self._path)
             self.has_opened = True
 
@@ -162,7 +166,19 @@ class Writer:
             connection, self._connection = self._connection, None
             # What was committed is synced in the log; only moving it into the file can fail here.
             with suppress(apsw.Error):
-                connection.close(True)
+                if self._is_log_doubted or has_moved(connection):
+                    close_without_checkpoint(connection)
+                else:
+                    connection.close(True)
+
+    def _doubt_log(self) -> None:
+        """After a failed commit; in the thread only."""
+        self._is_log_doubted = True
+        if self._connection is not None:
+            with suppress(apsw.Error):  # then it is doubted until it is opened again
+                write_log_again(self._connection, self._path)
+                self._is_log_doubted = False
+        self.drop()
 
     def _serve(self) -> None:
         while True:
@@ -214,7 +230,7 @@ class Writer:
             self.drop()
             return [self._failure(request, error) for request in group]
         except apsw.Error as error:
-            self.drop()
+            self._doubt_log()
             return [self._uncertain(outcome, error) for outcome in outcomes]
         hints.extend(ledger.hints)
         ledger.hints.clear()
