@@ -531,3 +531,27 @@ async def test_a_second_event_loop_is_refused_and_does_not_wait_for_ever(tmp_pat
             await asyncio.to_thread(elsewhere)
         await store.append_entries("s", [text("c")])
         assert seqs(await store.load_entries("s")) == [1, 2]
+
+
+# Files whose maker died
+
+
+async def test_what_a_dead_process_left_half_made_is_taken_away(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    async with JsonlStore(root) as store:
+        await store.create_session("a", entries=messages(1))
+    dead, living = (root / f".b.{digit * 32}.tmp" for digit in "01")
+    others = [root / ".b.tmp", root / ".note.tmp", root / "b.torn-1"]
+    for path in (dead, living, *others):
+        path.write_bytes(b"{")
+    os.link(root / "a.jsonl", linked := root / f".a.{'2' * 32}.tmp")
+    with living.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        async with JsonlStore(root) as store:
+            await store.load_entries("a")
+            assert dead.exists()  # looking never writes
+            await store.create_session("b")
+            await store.append_entries("a", messages(1, "x"))
+            await store.verify_session("a")
+    assert [dead.exists(), linked.exists(), living.exists()] == [False, False, True]
+    assert all(path.exists() for path in others)

@@ -126,6 +126,11 @@ class Disk:
         """The file's size in bytes."""
         return self.stat(fd).st_size
 
+    def is_named(self, fd: int, path: str) -> bool:
+        """Whether the open file bears this name still."""
+        named = self.stat_name(path)
+        return named is not None and identity(named) == identity(self.stat(fd))
+
     def open_journal(self, path: str, session_id: str, flags: int) -> int:
         """Opens a journal's file.
 

@@ -27,7 +27,7 @@ from perdure.errors import (
 from perdure.fact import Gap
 from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
 from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
-from perdure.stores.jsonl_name import SUFFIX, is_hashed, name_of
+from perdure.stores.jsonl_name import SUFFIX, draft_name, is_draft, is_hashed, name_of
 from perdure.stores.jsonl_salvage import salvage_file
 from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
 from perdure.stores.jsonl_stream import LineStream, verify_file
@@ -57,12 +57,30 @@ class Folder:
         self.durable = durable
         self.disk = disk or Disk()
         self._is_settled = False
+        self._is_swept = False
 
     def make(self) -> None:
-        """Makes it where there is none."""
+        """Makes it where there is none; takes away, once, what dead processes left half made."""
         if not self.disk.is_folder(self.path):
             self._is_settled = False
             self.disk.make_folder(self.path)
+        elif not self._is_swept:
+            self._sweep()
+        self._is_swept = True
+
+    def _sweep(self) -> None:
+        with suppress(OSError):  # it harms nobody, and whoever comes next tries again
+            for name in filter(is_draft, self.disk.names(self.path)):
+                self._take_away(os.path.join(self.path, name))
+
+    def _take_away(self, draft: str) -> None:
+        with suppress(OSError):
+            fd = self.disk.open(draft, os.O_RDONLY)
+            try:
+                if self.disk.lock(fd) and self.disk.is_named(fd, draft):
+                    self.disk.unlink(draft)
+            finally:
+                self.disk.close(fd)
 
     def sync(self) -> None:
         """The names in it, and its own, are on the disk when this returns, if that is asked for."""
@@ -104,24 +122,48 @@ class JournalFile:
         """Creates the file whole: under a name of its own, synced, then linked to its real name."""
         stored = [StoredEntry(seq, entry) for seq, entry in enumerate(entries, 1)]
         lines, _ = frame(stored, session.first_sum)
-        draft = os.path.join(self._folder.path, f".{self._name}.{clock.new_id()}.tmp")
+        data = b"".join([session.header, b"\n", *lines])
         with unavailable(f"session {self.session_id!r} was not created"):
             self._folder.make()
             if self._disk.stat_name(self._path) is not None:
                 raise self._exists()
-            data = b"".join([session.header, b"\n", *lines])
-            self._disk.write_new(draft, data, durable=self._durable)
+            fd, draft = self._open_draft()
+        try:
+            self._write_draft(fd, draft, data)
+            with uncertain(f"session {self.session_id!r} may have been created: try to load it"):
+                self._disk.unlink(draft)
+                self._folder.sync()
+        finally:
+            self._disk.close(fd)
+        return session
+
+    def _open_draft(self) -> tuple[int, str]:
+        """A new file of a name of its own, locked, so that nobody takes it for a dead one's."""
+        while True:
+            draft = os.path.join(self._folder.path, draft_name(self._name, clock.new_id()))
+            fd = self._disk.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
+                if self._disk.lock(fd) and self._disk.is_named(fd, draft):
+                    return fd, draft
+            except OSError:
+                self._disk.close(fd)
+                self._disk.unlink(draft)
+                raise
+            self._disk.close(fd)
+
+    def _write_draft(self, fd: int, draft: str, data: bytes) -> None:
+        with unavailable(f"session {self.session_id!r} was not created"):
+            try:
+                self._disk.make_private(fd)
+                self._disk.write_all(fd, data)
+                if self._durable:
+                    self._disk.sync_data(fd)
                 self._disk.link(draft, self._path)
             except OSError as error:
                 self._disk.unlink(draft)
                 if isinstance(error, FileExistsError):
                     raise self._exists() from None
                 raise
-        with uncertain(f"session {self.session_id!r} may have been created: try to load it"):
-            self._disk.unlink(draft)
-            self._folder.sync()
-        return session
 
     def _exists(self) -> SessionExistsError:
         self._folder.sync()  # whoever created it may not have come so far
@@ -285,8 +327,7 @@ class JournalFile:
         return fd
 
     def _is_in_place(self, fd: int) -> bool:
-        named = self._disk.stat_name(self._path)
-        return named is not None and identity(named) == identity(self._disk.stat(fd))
+        return self._disk.is_named(fd, self._path)
 
     def _lock(self, fd: int) -> None:
         for _ in range(int(LOCK_WAIT_S / _LOCK_STEP_S)):

@@ -12,6 +12,7 @@ import re
 SUFFIX = ".jsonl"
 
 _PLAIN = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?")
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 _HASHED = re.compile(r"%[0-9a-f]{64}")
 
 
@@ -30,3 +31,13 @@ def is_plain(session_id: str) -> bool:
 def is_hashed(name: str) -> bool:
     """Whether the name stands for an id that only the file's first line tells."""
     return _HASHED.fullmatch(name) is not None
+
+
+def draft_name(name: str, unique: str) -> str:
+    """The name of a file that is to become the one of this name."""
+    return f".{name}.{unique}.tmp"
+
+
+def is_draft(file_name: str) -> bool:
+    """Whether it is the name of a file in the making, or of one whose maker died."""
+    return _DRAFT.fullmatch(file_name) is not None
