@@ -306,3 +306,23 @@ async def test_the_head_is_the_same_in_every_store(tmp_path: Path) -> None:
             assert [stored.seq for chunk in chunks for stored in chunk] == [4, 5, 6, 7, 8]
             assert verified.head.sum != session.first_sum
     assert sums == [8, 8, 8]
+
+
+async def test_reading_does_not_pay_for_the_sums(tmp_path: Path) -> None:
+    """What verifying finds in mid-log, reading does not look for; but for the newest batch."""
+    async with JsonlStore(tmp_path / "l") as store:
+        await fill(store)
+        path = tmp_path / "l" / "s.jsonl"
+        path.write_bytes(path.read_bytes().replace(b"a branch", b"a brandy"))
+        assert len(await store.load_entries("s")) == 8
+        with pytest.raises(JournalCorruptError):
+            await store.verify_session("s")
+    async with SqliteStore(tmp_path / "s.db") as other:
+        await fill(other)
+    connection = apsw.Connection(str(tmp_path / "s.db"))
+    connection.execute("UPDATE entries SET raw = CAST(replace(raw, 'nch', 'ndy') AS BLOB)")
+    connection.close()
+    async with SqliteStore(tmp_path / "s.db") as other:
+        assert len(await other.load_entries("s")) == 8
+        with pytest.raises(JournalCorruptError):
+            await other.verify_session("s")
