@@ -48,6 +48,9 @@ class Loops:
 
     default = "answer"
 
+    async def prepare(self, name: str) -> None:
+        pass
+
     def factory(self, name: str) -> LoopFactory:
         return self._make
 

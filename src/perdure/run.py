@@ -13,6 +13,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Never, NoReturn, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from perdure import clock
 from perdure.codec import Draft, clean_text
 from perdure.entry import Ending, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -283,7 +285,12 @@ class Driver:
             del self._calls[result.call_id]
 
         message = Message("tool", (result,), id=call.making.message_id)
-        stored, receipt = await self._store(message, (), advance)
+        try:
+            stored, receipt = await self._store(message, (), advance)
+        except AppendRejectedError as error:  # it fails that one call, and nothing else
+            told = Text(f"the tool ended, but its result cannot be stored: {error}")
+            refused = ToolResult(result.call_id, (told,), name=call.call.name, is_error=True)
+            stored, receipt = await self._store(replace(message, parts=(refused,)), (), advance)
         await self._emit(ToolEnd(stored.tool_results[0], receipt, stored.id))
 
     async def _store(

@@ -47,6 +47,9 @@ class Loops:
     def __init__(self, loop: LoopFactory = scripted_by_message, **others: LoopFactory) -> None:
         self._loops = {"scripted": loop, **others}
 
+    async def prepare(self, name: str) -> None:
+        self.factory(name)
+
     def factory(self, name: str) -> LoopFactory:
         if name not in self._loops:
             raise ConfigurationError(f"no loop {name!r}")

@@ -31,6 +31,9 @@ class OneLoop:
     def __init__(self, factory: LoopFactory) -> None:
         self._factory = factory
 
+    async def prepare(self, name: str) -> None:
+        pass
+
     def factory(self, name: str, /) -> LoopFactory:
         return self._factory
 

@@ -33,6 +33,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_HOST": "::1",
         "PERDURE_PORT": "0",
         "PERDURE_LOOP": "shell",
+        "PERDURE_LOOPS": "mine:make,mine:other",
         "PERDURE_WORKSPACE": "w",
         "PERDURE_DATA": "d",
         "PERDURE_TOKEN": "0123456789abcdef",
@@ -45,6 +46,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     assert {name.removeprefix("PERDURE_").lower() for name in given} == set(NAMES)
     settings = load(tmp_path, given)
     assert settings.hosts == ("a", "b")
+    assert settings.loops == ("mine:make", "mine:other")
     assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
 
 

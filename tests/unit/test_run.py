@@ -256,15 +256,6 @@ async def test_a_loop_that_is_no_async_generator_is_a_loop_error(
 
 
 async def test_what_the_store_refuses_fails_the_run_and_the_rest_is_kept() -> None:
-    calls = MessageEnded((ToolCall("a", "t"), ToolCall("b", "t")))
-    refused = ToolEnded(ToolResult("a", (), provider=object()))
-    agent, store = await opened(calls, ToolDelta("b", "half"), refused)
-    with pytest.raises(AppendRejectedError):
-        await agent.run("hi")
-    check_at_rest(agent)
-    assert [call_id for call_id, _ in answers(agent.messages())] == ["a", "b"]
-    await check_agrees(agent, store)
-
     agent, store = await opened(MessageDelta("shown"), MessageEnded((Text("x"), object())))  # type: ignore[arg-type]
     with pytest.raises(AppendRejectedError):
         await agent.run("hi")
@@ -318,6 +309,20 @@ async def test_a_stopped_run_keeps_the_text_and_interrupts_its_calls() -> None:
     assert call_id == "a"
     assert text.startswith("out\n[stopped: ")
     assert said(agent.messages())[-1] == "next"
+    await check_agrees(agent, store)
+
+
+async def test_a_result_that_cannot_be_stored_fails_its_call_and_no_more() -> None:
+    endless: list[object] = []
+    for _ in range(300):
+        endless = [endless]
+    refused = ToolEnded(ToolResult("a", (Text("fine"),), name="tool", provider=endless))
+    agent, store = await opened(answer("x", "a"), ToolStarted("a"), refused, answer("and on"))
+    messages = await agent.run("go")
+    (told,) = messages[1].tool_results
+    assert told.is_error
+    assert "cannot be stored" in told.text
+    assert messages[2].text == "and on"
     await check_agrees(agent, store)
 
 

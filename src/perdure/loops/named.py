@@ -42,15 +42,22 @@ def loop_by_name(name: str, *, workspace: Path, system: str | None = None) -> Lo
     first, colon, rest = name.partition(":")
     if not (first and colon and rest):
         raise ConfigurationError(f"unknown loop {name!r}; {KNOWN}")
-    from perdure.loops.provider import is_provider
-
-    if not is_provider(first) and rest.replace(".", "_").isidentifier():
+    if is_module(name):
         return _imported(first, rest)
     from perdure.loops.model import Model
+    from perdure.loops.provider import is_provider
 
     if not is_provider(first):
         raise ConfigurationError(f"unknown loop {name!r}: no provider {first!r}; {KNOWN}")
     return Model(name, system=system)
+
+
+def is_module(name: str) -> bool:
+    """Whether the name is that of a loop which has to be imported: `module:attribute`."""
+    from perdure.loops.provider import is_provider
+
+    first, _, rest = name.partition(":")
+    return bool(first) and rest.replace(".", "_").isidentifier() and not is_provider(first)
 
 
 def default_loop_name(environ: Mapping[str, str]) -> str:

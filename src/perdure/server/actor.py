@@ -273,21 +273,23 @@ class Actor:
             self._told = key
             self._feed.status(look)
 
-    def build_loop(self) -> Loop:
+    async def build_loop(self) -> Loop:
         """The loop of one run, before anything of that run is stored.
 
         Raises:
             LoopError: the loop cannot start. ConfigurationError, MissingExtraError: nor be found.
 
         """
-        return make_loop(self._loops, self.state.loop or self._loops.default)
+        name = self.state.loop or self._loops.default
+        await self._loops.prepare(name)
+        return make_loop(self._loops, name)
 
     async def start(self, message: Message, *, before: Sequence[Draft] = ()) -> tuple[Receipt, str]:
         """Starts the first turn of a message, in one batch; returns the receipt and the turn's id.
 
         The batch: `before`, the repairs of open calls at the leaf, `turn_started`, the message.
         """
-        loop = self.build_loop()
+        loop = await self.build_loop()
         turn_id = turn_id_of(self.session.incarnation, message.id)
         drafts = [*before, *await self._repairs(), _started(turn_id, message), message]
         return await self._launch(loop, turn_id, drafts, message.id), turn_id
@@ -298,7 +300,7 @@ class Actor:
 
     async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
         """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
-        loop = self.build_loop()
+        loop = await self.build_loop()
         stored = await self.store.load_entry(self.session_id, message_id)
         if not isinstance(message := stored.view, Message):
             raise NothingToResendError(self.session_id)
@@ -331,7 +333,8 @@ class Actor:
 
     def _run(self, loop: Loop, turn_id: str, message: Message) -> Turn:
         async def messages() -> Sequence[Message]:
-            return model_view(await load_model_path(self.store, self.session_id, message.id))
+            path = await load_model_path(self.store, self.session_id, message.id)
+            return await asyncio.to_thread(model_view, path)
 
         async def emit(event: RunEvent) -> None:
             if self._turn is not turn or turn.is_asked_to_end:
@@ -415,7 +418,7 @@ class Actor:
         turn_id = turn_id_of(self.session.incarnation, message.id)
         drafts += [_started(turn_id, message), message]
         try:
-            loop = self.build_loop()
+            loop = await self.build_loop()
         except PerdureError as error:
             await self.append([*drafts, self._ended(turn_id, "failed", describe(error))])
             self._turn = None

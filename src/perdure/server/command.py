@@ -298,7 +298,7 @@ async def compact(actor: Actor, keep_turns: int) -> Compacted:
         return actor.state.last_seq, actor.state.leaf_id
 
     async def build(again: bool) -> Loop:
-        return actor.build_loop()
+        return await actor.build_loop()
 
     seq, leaf_id = await actor.command(begin)
     path = await load_model_path(actor.store, actor.session_id, leaf_id)

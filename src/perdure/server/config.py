@@ -28,15 +28,17 @@ Positive = Annotated[int, Meta(ge=1)]
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set. Relative paths are relative to the working folder.
 
-    `store` None is a SQLite file in `data`; `loop` None is the first one that can run here. `token`
-    None is one that is made at first start and kept in `data`. `hosts` are further Host names to
-    answer to, `origins` further origins (`https://name`) that a browser may send.
+    `store` None is a SQLite file in `data`; `loop` None is the first one that can run here, and
+    `loops` are the `module:attribute`s that a session may choose beside it. `token` None is one
+    that is made at first start and kept in `data`. `hosts` are further Host names to answer to,
+    `origins` further origins (`https://name`) that a browser may send.
     """
 
     store: str | None = None
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8377
     loop: str | None = None
+    loops: tuple[str, ...] = ()
     workspace: str = "."
     data: str = "perdure-data"
     token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}$")] | None = None
@@ -125,7 +127,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {PREFIX + name.upper(): name for name in NAMES}
     for variable, value in environment.items():
         if variable in known:
-            is_list = known[variable] in {"hosts", "origins"}
+            is_list = known[variable] in {"hosts", "loops", "origins"}
             given[known[variable]] = [x for x in value.split(",") if x] if is_list else value
         elif variable.startswith(PREFIX):
             near = difflib.get_close_matches(variable, known, 1, 0.88)

@@ -34,6 +34,15 @@ class Loops(Protocol):
     def default(self) -> str:
         """The name of the loop of sessions that chose none."""
 
+    async def prepare(self, name: str, /) -> None:
+        """Imports what this loop needs, off the event loop; `factory(name)` is quick after it.
+
+        Raises:
+            ConfigurationError, MissingExtraError: there is none, or it is not installed.
+
+        """
+        ...
+
     def factory(self, name: str, /) -> LoopFactory:
         """The factory of this name.
 

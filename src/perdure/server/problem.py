@@ -22,6 +22,7 @@ PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
     errors.InvalidSessionIdError: (422, "invalid_session_id"),
     errors.SessionNotFoundError: (404, "session_not_found"),
     errors.SessionExistsError: (409, "session_exists"),
+    errors.NothingToSalvageError: (409, "nothing_to_salvage"),
     errors.SessionDeletedError: (404, "session_deleted"),
     errors.EntryNotFoundError: (404, "entry_not_found"),
     errors.SessionBusyError: (409, "session_busy"),

@@ -74,7 +74,7 @@ class Registry:
         self._check_open()
         session_id = clock.new_id() if session_id is None else session_id
         if loop is not None:
-            self._loops.factory(loop)
+            await self._loops.prepare(loop)
         try:
             return await self._create(session_id, [], parent_id=None, loop=loop), True
         except SessionExistsError:
