@@ -57,8 +57,8 @@ def test_it_says_its_address_serves_and_ends_with_success_in_mid_turn(tmp_path: 
 
             def watch() -> None:
                 with client.stream("GET", "/v1/stream", params={"session": "s"}) as answer:
-                    for chunk in answer.iter_bytes():
-                        if b"event: delta" in chunk:
+                    for line in answer.iter_lines():
+                        if line in {"event: delta", "event: partial"}:
                             shown.set()
                 ended.set()
 
