@@ -11,7 +11,8 @@ import os
 import stat
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ import apsw
 
 from perdure import clock
 from perdure.errors import JournalCorruptError, PerdureError, StoreUnavailableError
+from perdure.stores.jsonl_disk import Disk
 from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 from perdure.stores.sqlite.schema import APPLICATION_ID, PAGE_SIZE, create_tables
 
@@ -133,6 +135,11 @@ def fault(error: Failure, path: Path, session_id: str = "") -> PerdureError:
                 f"{str(path)!r} was locked by another process for more than "
                 f"{BUSY_TIMEOUT_S:.0f} s; nothing was stored, try again"
             )
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+            text = (
+                f"the disk of {str(path)!r} is full: opening it takes 32 KiB beside it; "
+                "nothing was stored"
+            )
         case apsw.FullError():
             text = f"the disk of {str(path)!r} is full; nothing was stored"
         case apsw.ReadOnlyError() | apsw.PermissionsError():
@@ -161,11 +168,20 @@ def _make_file(path: Path) -> None:
         return
     except OSError as error:
         raise StoreUnavailableError(f"{str(path)!r} cannot be made: {error}") from error
+    with _unavailable(path):
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+        _sync_folder(path.parent)
+
+
+@contextmanager
+def _unavailable(path: Path) -> Iterator[None]:
     try:
-        os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
-    _sync_folder(path.parent)
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(f"{str(path)!r} cannot be made: {error}") from error
 
 
 def make_folder(folder: Path) -> None:
@@ -228,6 +244,11 @@ def _turn_wal_on(connection: apsw.Connection, path: Path) -> None:
 
 def _found(connection: apsw.Connection, path: Path) -> None:
     _check_empty(connection, path)
+    # Whoever made the file and its folders may have died before their names were on the disk; what
+    # is a store already was founded by a process that has come so far.
+    with _unavailable(path):
+        _sync_folder(path.parent)
+        Disk().settle_folder(str(path.parent))
     pragma(connection, f"page_size = {PAGE_SIZE}")
     _turn_wal_on(connection, path)
     connection.execute("BEGIN IMMEDIATE")
