@@ -286,23 +286,20 @@ class Reader:
     ) -> tuple[str, ...]:
         if parent_id is not None and not is_text(parent_id):
             return ()
-        found = [
-            entry_id
-            for (entry_id,) in self.run(
-                "SELECT entry_id FROM branches WHERE session = ? AND parent = ? ORDER BY seq",
-                (head.number, 0 if parent_id is None else parent_id),
-            )
-        ]
+        found: list[tuple[int, str]] = self.run(
+            "SELECT seq, entry_id FROM branches WHERE session = ? AND parent = ?",
+            (head.number, 0 if parent_id is None else parent_id),
+        ).fetchall()
         after = 0
         if parent_id is not None:
             parent = self._by_id(head, parent_id, tail)
             if parent is None or not parent.entry.in_tree:
-                return tuple(found)
+                return tuple(entry_id for _, entry_id in sorted(found))
             after = parent.seq
         follower = self._next_tree_entry(head, after)
-        if follower is not None and follower.parent_id == parent_id and follower.id not in found:
-            found.insert(0, follower.id)
-        return tuple(found)
+        if follower is not None and follower.parent_id == parent_id:
+            found = [*{*found, (follower.seq, follower.id)}]
+        return tuple(entry_id for _, entry_id in sorted(found))
 
     def _next_tree_entry(self, head: Head, after: int) -> StoredEntry | None:
         step = 4
