@@ -73,6 +73,9 @@ async function call<T>(method: string, url: URL, body?: unknown, headers: Header
   return (content === "" ? null : parseJson(content)) as T;
 }
 
+/** What the server runs on; `loop` answers in sessions that chose none. */
+export const readHealth = (): Promise<{ loop: string }> => call("GET", new URL("health", BASE));
+
 export const listSessions = (after: string | null, limit = 40): Promise<ListingPage> => {
   const url = new URL("sessions", BASE);
   url.searchParams.set("limit", String(limit));

@@ -12,6 +12,8 @@ import type { Delta, Entry, LastTurn, Look, Pending, Status, TranscriptPage, Tur
 export interface SessionState {
   sessionId: string;
   createdAt: string | null;
+  /** The loop that was chosen for it; null is the server's own. */
+  loop: string | null;
   /** Where the stream goes on after: seq and incarnation. */
   cursor: string;
   seq: number;
@@ -49,6 +51,7 @@ export function openSession(look: Look, page: TranscriptPage): SessionState {
   return {
     sessionId: look.session_id,
     createdAt: look.created_at ?? null,
+    loop: look.loop ?? null,
     cursor: look.cursor ?? "0",
     seq,
     path: page.entries,

@@ -16,6 +16,8 @@ export const sessionId = signal<string | null>(null);
 export const session = signal<SessionState | null>(null);
 /** Why the selected session cannot be shown. */
 export const sessionProblem = signal<string | null>(null);
+/** The loop that answers in sessions that chose none, once it is known. */
+export const defaultLoop = signal<string | null>(null);
 export const connection = signal<Connection>("connecting");
 export const isUnauthorised = signal(false);
 /** The last thing that went wrong, or was done, in words. */
@@ -46,6 +48,12 @@ export const hrefOf = (id: string): string => `#${encodeURIComponent(id)}`;
 export function start(): void {
   window.addEventListener("hashchange", () => void select(idOfHash()));
   void select(idOfHash());
+  api.readHealth().then(
+    (health) => {
+      defaultLoop.value = health.loop;
+    },
+    () => undefined, // the connection's state is shown; this is only a hint
+  );
 }
 
 /** Runs a verb for the user; what goes wrong is said, and false returned. */

@@ -69,6 +69,7 @@ export interface Look {
   session_id: string;
   parent_id?: string | null;
   created_at?: string;
+  loop?: string | null;
   status: Status;
   cause?: string | null;
   last_seq?: number;

@@ -1,7 +1,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { liveOutputs, liveText, toBlocks } from "../blocks";
 import type { SessionState } from "../session";
-import { loadOlder, sent, session } from "../store";
+import { defaultLoop, loadOlder, sent, session } from "../store";
 import { LiveMessageView } from "./LiveMessageView";
 import { MessageView } from "./MessageView";
 import { TurnState } from "./TurnState";
@@ -10,6 +10,12 @@ import { TurnState } from "./TurnState";
 const FOLLOW_PX = 48;
 /** Nearer to the beginning than this, the page before is loaded. */
 const LOAD_PX = 800;
+
+const hintOf = (loop: string | null): string => {
+  const first = "Nothing here yet. Write the first message below";
+  if (loop === "shell") return `${first}: it is run as a command in the server's workspace.`;
+  return loop === null ? `${first}.` : `${first}; ${loop} answers.`;
+};
 
 export function Transcript({ state }: { state: SessionState }) {
   const scroller = useRef<HTMLDivElement>(null);
@@ -89,7 +95,7 @@ export function Transcript({ state }: { state: SessionState }) {
             </button>
           )}
           {blocks.length === 0 && state.live.length === 0 && !isActive && (
-            <p class="hint">Nothing here yet. Write the first message below.</p>
+            <p class="hint">{hintOf(state.loop ?? defaultLoop.value)}</p>
           )}
           {blocks.map((block, index) => (
             <MessageView
