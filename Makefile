@@ -26,8 +26,8 @@ check: $(READY)  ## lint, format, types, imports, and what is committed
 	$(BIN)/python hatch_build.py check
 	$(BIN)/python .ci/committed.py
 
-crash: $(READY) $(STATIC)  ## kill the server and the library at 200 random moments
-	PERDURE_CRASH_ROUNDS=200 $(BIN)/python -m pytest tests/crash $(ARGS)
+crash: $(READY) $(STATIC)  ## kill the server and the library at 200 random moments; every fault
+	PERDURE_CRASH_ROUNDS=200 $(BIN)/python -m pytest tests/crash tests/faults $(ARGS)
 
 bench: $(READY)  ## run every benchmark in bench/
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done

@@ -64,6 +64,17 @@ class FaultyDisk(Disk):
         number = self._numbers[path]
         self.trace.append(lambda power, _: power.change(number, Write(offset, data)))
 
+    def damage(self, name: str, old: bytes, new: bytes) -> None:
+        """Changes bytes of a file on the disk, for good."""
+        path = os.path.join(self.root, name)
+        with open(path, "r+b") as file:
+            offset = file.read().index(old)
+            file.seek(offset)
+            file.write(new)
+        number = self._numbers[path]
+        self.trace.append(lambda power, _: power.change(number, Write(offset, new)))
+        self.trace.append(lambda power, _: power.sync(number))
+
     def _call(self, kind: str) -> None:
         with self._lock:
             if self.on_call is not None:

@@ -12,7 +12,7 @@ from perdure.errors import (
     SessionExistsError,
     StoreUnavailableError,
 )
-from perdure.store import ClosingStore, Receipt, Session, Store
+from perdure.store import ClosingStore, Receipt, Session, Store, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,10 @@ class Recorder(ClosingStore):
             raise
         self.note("ack", asked, receipt.first_seq)
         return receipt
+
+    async def verify_session(self, session_id: str) -> Verified:
+        verified: Verified = await self.store.verify_session(session_id)  # type: ignore[attr-defined]
+        return verified
 
     async def close(self) -> None:
         await self.store.close()

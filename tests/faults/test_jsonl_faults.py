@@ -18,9 +18,8 @@ from tests.faults.disk import KINDS, FaultyDisk
 from tests.faults.jsonl_check import check_folder
 from tests.faults.power import Detail, Power
 from tests.faults.record import Known, Recorder
-from tests.faults.test_jsonl_power import IS_THOROUGH, check_every_image, torn
+from tests.faults.test_jsonl_power import IS_THOROUGH, SCENARIOS, check_every_image
 
-SCENARIOS = [scenario.verbs, torn, scenario.together, scenario.agent]
 ERRORS = [errno.EIO, errno.ENOSPC, errno.EINTR] if IS_THOROUGH else [errno.EIO]
 CHANGING = {"write", "short", "write_at", "truncate", "sync_data", "sync_names", "link", "unlink"}
 CASES = [

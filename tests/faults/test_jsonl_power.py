@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from perdure.errors import SessionExistsError
+from perdure.salvage import salvage_session
 from perdure.stores.jsonl import JsonlStore
 from perdure.testing.store_cases import messages
 from tests.faults import scenario
 from tests.faults.disk import FaultyDisk
 from tests.faults.jsonl_check import check_folder, lay
 from tests.faults.power import Detail, Power
-from tests.faults.record import Known, Recorder
+from tests.faults.record import Asked, Known, Recorder
 
 IS_THOROUGH = int(os.environ.get("PERDURE_CRASH_ROUNDS", "0")) >= 200
 DETAIL = Detail(prefix_step=1, pages=7) if IS_THOROUGH else Detail(prefix_step=5, pages=4)
@@ -31,12 +33,34 @@ async def torn(store: Recorder) -> None:
         await scenario.append(store, "s", messages(2, f"b{n}"))
 
 
+async def salvage(store: Recorder) -> None:
+    """A session is damaged, and what is sound of it is copied into a new one."""
+    disk = store.note.__self__  # type: ignore[attr-defined]  # a bound method
+    assert isinstance(disk, FaultyDisk)
+    await scenario.create(store, "s", messages(3))
+    await scenario.append(store, "s", messages(2, "b"))
+    store.note("delete", Asked("s", (), creates=False))  # nothing of it is promised any more
+    disk.damage("store/s.jsonl", b"m says 1", b"m \x00\x00\x00\x00")
+    for _ in range(scenario.TRIES):
+        try:
+            salvaged = await salvage_session(store.store, "s", "new", into=store)  # type: ignore[arg-type]
+        except scenario.FAILURES:
+            continue
+        except SessionExistsError:
+            break
+        assert salvaged.kept == 4
+        return
+
+
 async def traced(root: Path, script: scenario.Scenario) -> FaultyDisk:
     """The disk after the scenario, and all that was done to it."""
     disk = FaultyDisk(str(root))
     async with Recorder(JsonlStore(root / "store", disk=disk), disk.note) as store:
         await script(store)
     return disk
+
+
+SCENARIOS = [scenario.verbs, torn, scenario.together, scenario.agent, salvage]
 
 
 def check_every_image(
@@ -73,7 +97,7 @@ def check_every_image(
 
 
 @pytest.mark.may_block
-@pytest.mark.parametrize("script", [scenario.verbs, torn, scenario.together, scenario.agent])
+@pytest.mark.parametrize("script", SCENARIOS)
 async def test_nothing_acknowledged_is_lost_with_the_power(
     tmp_path: Path, script: scenario.Scenario
 ) -> None:

@@ -195,7 +195,9 @@ class JournalFile:
     def salvage(self) -> list[StoredEntry | Gap]:
         """The sound entries of the file, and its gaps; changes nothing."""
         path = self._path
-        if self._disk.stat_name(path) is None and is_hashed(self.session_id):
+        with unavailable(f"{path} cannot be read"):
+            is_here = self._disk.stat_name(path) is not None
+        if not is_here and is_hashed(self.session_id):
             path = os.path.join(self._folder.path, self.session_id + SUFFIX)  # its id is lost
         return salvage_file(self._disk, path, self.session_id)
 
