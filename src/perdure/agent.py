@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, Self
 
@@ -66,7 +67,8 @@ async def open_agent(
 
     Raises:
         InvalidSessionIdError: not a session id; nothing was attempted.
-        ConfigurationError: a loop where a loop factory belongs, or a URL where a store does.
+        ConfigurationError: a loop where a loop factory belongs, a URL where a store does, or a
+            publisher that would have to be awaited.
         JournalCorruptError: the session's log is damaged.
         StoreUnavailableError: the store cannot be reached.
     """
@@ -74,6 +76,8 @@ async def open_agent(
         loop = as_factory(loop, repr(loop))
     if isinstance(store, str):
         raise ConfigurationError(f"{store!r} is a URL: give store=perdure.open_store({store!r})")
+    if iscoroutinefunction(getattr(publisher, "publish", publisher)):
+        raise ConfigurationError("a publisher is called and not awaited: give a plain function")
     if store is None:
         from perdure.stores.memory import MemoryStore
 

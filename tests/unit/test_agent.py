@@ -641,6 +641,17 @@ async def test_closing_the_agent_ends_a_compaction() -> None:
 # --- the publisher
 
 
+async def test_a_publisher_that_would_have_to_be_awaited_is_refused() -> None:
+    async def publish(event: object) -> None: ...
+
+    class Publishes:
+        async def publish(self, event: object) -> None: ...
+
+    for publisher in (publish, Publishes()):
+        with pytest.raises(ConfigurationError, match="not awaited"):
+            await opened(publisher=publisher)
+
+
 async def test_lifecycle_events_come_in_order_after_the_commit_and_never_on_the_runs_stream() -> (
     None
 ):
