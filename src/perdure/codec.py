@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from codecs import utf_8_decode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from json import JSONDecoder
 from typing import Any
@@ -46,25 +46,25 @@ RESERVED = ("seq", "session_id", "batch", "sum")
 
 MAX_ID_BYTES = 512
 
+_TEXT_STEP_BYTES = 65536
+
 View = Message | Compaction | Custom | Fact | Opaque
 Draft = TreeEntry | Fact | object
 """What can be made into an entry: a typed entry, or an instance of a registered custom class."""
 
 
-class _Header(Struct):
+class _Header(Struct, gc=False):
     id: str
     type: str
     created_at: datetime
     parent_id: str | UnsetType | None = UNSET
+
+
+class _FramedHeader(_Header, gc=False):
     seq: msgspec.Raw | UnsetType = UNSET
     session_id: msgspec.Raw | UnsetType = UNSET
     batch: msgspec.Raw | UnsetType = UNSET
     sum: msgspec.Raw | UnsetType = UNSET
-
-    @property
-    def is_framed(self) -> bool:
-        """Whether it has fields that stores and streams add."""
-        return not (self.seq is self.sum is self.batch is self.session_id is UNSET)
 
 
 class _LooseMessage(Struct):
@@ -76,6 +76,7 @@ class _Tag(Struct):
 
 
 _decode_header = msgspec.json.Decoder(_Header).decode
+_decode_framed = msgspec.json.Decoder(_FramedHeader).decode
 _view_decoder: msgspec.json.Decoder[Message | Compaction | Custom | KnownFact] = (
     msgspec.json.Decoder(Message | Compaction | Custom | KnownFact)
 )
@@ -90,30 +91,19 @@ _decode_pair = msgspec.json.Decoder(tuple[int, int]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Entry:
+class Entry(Struct, eq=False, gc=False):
     """One entry as stores see it: its header and its bytes. Immutable.
 
     `parent_id` is UNSET on a fact (`in_tree` says which). Two entries are equal when their bytes
-    are.
+    are. The garbage collector does not look at it: a session has many, and none is in a cycle.
     """
 
-    __slots__ = ("_view", "created_at", "id", "parent_id", "raw", "type")
-
-    def __init__(
-        self,
-        entry_id: str,
-        entry_type: str,
-        created_at: datetime,
-        parent_id: str | UnsetType | None,
-        raw: bytes,
-        view: View | None = None,
-    ) -> None:
-        self.id = entry_id
-        self.type = entry_type
-        self.created_at = created_at
-        self.parent_id = parent_id
-        self.raw = raw
-        self._view = view
+    id: str
+    type: str
+    created_at: datetime
+    parent_id: str | UnsetType | None
+    raw: bytes
+    _view: View | None = None
 
     @property
     def in_tree(self) -> bool:
@@ -130,6 +120,9 @@ class Entry:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self.raw == other.raw
 
+    def __ne__(self, other: object) -> bool:  # a Struct has one of its own
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.raw)
 
@@ -137,8 +130,7 @@ class Entry:
         return f"<Entry {self.type} {self.id}>"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(Struct, frozen=True, gc=False):
     """An entry and its `seq`."""
 
     seq: int
@@ -321,7 +313,7 @@ def _decode_with_opaque_parts(view: Message, raw: bytes) -> Message:
     _decode_view(encode(msgspec.structs.replace(view, parts=known)))
     if (message := _decode_message_with_opaque_parts(raw)) is None:
         raise msgspec.DecodeError("an opaque part is not a JSON object with a type")
-    if _decode_header(raw).is_framed or b"\n" in raw:
+    if _read(raw)[1] or b"\n" in raw:
         raise msgspec.DecodeError("an opaque part is not one line of JSON")
     return message
 
@@ -339,7 +331,7 @@ def read_entry(raw: bytes) -> Entry:
         ValueError: these bytes are no entry: not JSON, not UTF-8, no object, or a header field is
             missing or of the wrong type.
     """
-    raw.decode()  # decoding a header does not look into the fields that it skips
+    _check_utf8(raw)
     try:
         header = _decode_header(raw)
     except _BROKEN:
@@ -349,13 +341,24 @@ def read_entry(raw: bytes) -> Entry:
 
 def _read(raw: bytes) -> tuple[Entry, bool]:
     """The entry, and whether its bytes have reserved fields."""
-    raw.decode()
+    _check_utf8(raw)
     try:
-        header = _decode_header(raw)
+        header = _decode_framed(raw)
     except _BROKEN:
         return _read_foreign(raw)
     entry = Entry(header.id, header.type, header.created_at, header.parent_id, raw)
-    return entry, header.is_framed
+    is_plain = header.seq is header.sum is header.batch is header.session_id is UNSET
+    return entry, not is_plain
+
+
+def _check_utf8(raw: bytes) -> None:
+    """Decoding a header does not look into the fields that it skips; this does, without a copy."""
+    if raw.isascii():
+        return
+    view, start, size = memoryview(raw), 0, len(raw)
+    while start < size:
+        stop = start + _TEXT_STEP_BYTES
+        start += utf_8_decode(view[start:stop], "strict", stop >= size)[1]
 
 
 def import_entry(raw: bytes) -> Entry:
@@ -450,12 +453,12 @@ _SPACE = b" \t\r\n"
 _SUFFIX = re.compile(
     rb',"seq":([1-9][0-9]*),"sum":"([0-9a-f]{32})"(?:,"batch":\[([1-9][0-9]*),([1-9][0-9]*)\])?\}\Z'
 )
-
+_MAX_SUFFIX_BYTES = 160
 
 _SUM = re.compile(r'"[0-9a-f]{32}"')
 
 
-class Line(Struct, frozen=True):
+class Line(Struct, frozen=True, gc=False):
     """One line of a JSON-lines journal: an entry and what the file adds to it."""
 
     entry: Entry
@@ -481,12 +484,13 @@ def read_line(line: bytes) -> Line:
     Raises:
         ValueError: the line is no entry.
     """
-    found = _SUFFIX.search(line[-160:])
+    found = _SUFFIX.search(line, max(len(line) - _MAX_SUFFIX_BYTES, 0))
     if found is not None and line.startswith(b"{"):
-        entry, framed = _read(line[: len(line) - len(found[0])] + b"}")
+        entry, framed = _read(line[: found.start()] + b"}")
         if not framed:
-            batch = (int(found[3]), int(found[4])) if found[3] else None
-            return Line(entry, int(found[1]), bytes.fromhex(found[2].decode()), batch)
+            seq, running_sum, k, n = found.groups()
+            batch = (int(k), int(n)) if k else None
+            return Line(entry, int(seq), bytes.fromhex(running_sum.decode()), batch)
     line = line.strip(_SPACE)
     entry, framed = _read(line)
     return _read_framed(line) if framed else Line(entry, None, None, None)

@@ -199,17 +199,18 @@ class Reader:
         return tuple(found)
 
     def _entries(self, head: Head, query: str, values: tuple[int | str, ...]) -> list[StoredEntry]:
-        return [self._entry(head, row) for row in self.run(query, values)]
-
-    def _entry(self, head: Head, row: tuple[int, int, int, str, bytes]) -> StoredEntry:
-        pos, number, seq, entry_id, raw = row
-        try:
-            entry = read_entry(raw)
-        except ValueError as error:
-            raise self.damage(head, seq, f"position {pos}", str(error)) from error
-        if number != head.number or entry.id != entry_id:
-            raise self.damage(head, seq, f"position {pos}", f"entry {entry.id!r} is not in place")
-        return StoredEntry(seq, entry)
+        number, found = head.number, list[StoredEntry]()
+        for row in self.run(query, values):
+            seq, raw = row[2], row[4]
+            try:
+                entry = read_entry(raw)
+            except ValueError as error:
+                raise self.damage(head, seq, f"position {row[0]}", str(error)) from error
+            if row[1] != number or entry.id != row[3]:
+                detail = f"entry {entry.id!r} is not in place"
+                raise self.damage(head, seq, f"position {row[0]}", detail)
+            found.append(StoredEntry(seq, entry))
+        return found
 
     def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
         """One entry, by `seq` or by entry id."""
