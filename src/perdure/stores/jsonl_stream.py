@@ -49,6 +49,8 @@ class LineStream:
         self._sound: Sound | None = None
         self._identity: tuple[int, int] | None = None
         self._seen_damage = ""
+        self._header: bytes | None = None
+        self._last_seq = 0
         self.rest_bytes = 0
         """How much stands after the last whole entry, once `next` has said that there is none."""
 
@@ -89,15 +91,20 @@ class LineStream:
                 break
         new = [stored for stored in found if stored.seq > self._after]
         if new:
-            self._after = new[-1].seq
+            self._after = self._last_seq = new[-1].seq
+        elif self._known().last_seq < self._last_seq:
+            raise self._replaced(self._known())
         return new
+
+    def _replaced(self, sound: Sound) -> JournalCorruptError:
+        return sound.damage(sound.size, "the file became another one while it was read")
 
     def _next(self) -> list[StoredEntry]:
         with self._disk.reading(self._path, self._session_id or "") as fd:
             sound = self._sound or self._open(fd)
             size = self._visible_size(fd)
             if self._identity != identity(self._disk.stat(fd)) or size < sound.size:
-                raise sound.damage(sound.size, "the file became another one while it was read")
+                raise self._replaced(sound)
             want = CHUNK_BYTES
             while sound.size < size:
                 stop = min(size, sound.size + want)
@@ -123,6 +130,9 @@ class LineStream:
                 place = f"{self._path}, line 1, byte 0"
                 raise JournalCorruptError("", None, place, str(error)) from error
         self._sound = read_header(header, session_id, self._path)
+        if self._header not in (None, line):
+            raise self._replaced(self._sound)
+        self._header = line
         self._identity = identity(self._disk.stat(fd))
         return self._sound
 
