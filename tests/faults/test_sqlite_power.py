@@ -12,7 +12,7 @@ from perdure.errors import PerdureError
 from perdure.stores.sqlite import SqliteStore, ledger
 from tests.faults import scenario
 from tests.faults.power import Detail, Power
-from tests.faults.record import Known, Recorder
+from tests.faults.record import Asked, Known, Recorder
 from tests.faults.sqlite_check import check_file
 from tests.faults.test_jsonl_power import IS_THOROUGH
 from tests.faults.vfs import TracedVfs
@@ -119,6 +119,21 @@ async def test_nothing_acknowledged_is_lost_with_the_power(tmp_path: Path, scrip
         await script(tmp_path / "root" / "s.db", vfs)
     checked = await check_some_images(vfs, tmp_path, STRIDE, detail=FINE)
     assert checked > 60
+
+
+async def test_with_fewer_syncs_the_newest_may_be_gone_and_the_file_is_sound(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "root").mkdir()
+    with TracedVfs() as vfs:
+
+        def unpromised(kind: str, asked: Asked, first_seq: int = 1) -> None:
+            if kind != "ack":
+                vfs.note(kind, asked, first_seq)
+
+        async with SqliteStore(tmp_path / "root" / "s.db", synchronous="normal") as store:
+            await scenario.verbs(Recorder(store, unpromised))
+    assert await check_some_images(vfs, tmp_path, STRIDE, detail=FINE) > 10
 
 
 async def test_the_model_finds_a_store_that_does_not_sync(tmp_path: Path) -> None:
