@@ -18,7 +18,7 @@ from perdure.errors import (
     StoreUnavailableError,
 )
 from perdure.store import Store
-from tests.unit.checks import check_agrees, check_at_rest, said
+from tests.unit.checks import answers, check_agrees, check_at_rest, said
 from tests.unit.looping import FaultyStore, Probe
 
 
@@ -167,7 +167,10 @@ async def test_a_run_whose_nth_append_fails_fails_with_that_error_and_the_next_o
                 await run
             assert caught.value is error
         else:
-            break
+            if store.appends < fail_at:
+                break
+            assert isinstance(error, AppendRejectedError), "only a result's refusal fails no run"
+            assert any("cannot be stored" in text for _, text in answers(agent.messages()))
         assert probe.is_quiet
         message = perdure.text("next")
         await agent.run(message)
