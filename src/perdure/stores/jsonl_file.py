@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 
 from perdure import clock
-from perdure.codec import Entry, StoredEntry, read_line
+from perdure.codec import Entry, StoredEntry
 from perdure.errors import (
     AppendUncertainError,
     JournalCorruptError,
@@ -25,6 +25,7 @@ from perdure.errors import (
     StoreUnavailableError,
 )
 from perdure.fact import Gap
+from perdure.line import read_line
 from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
 from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
 from perdure.stores.jsonl_name import SUFFIX, draft_name, is_draft, is_hashed, name_of
@@ -179,9 +180,16 @@ class JournalFile:
     def read(self, after: int = 0) -> list[StoredEntry]:
         """The entries after a `seq`; O(answer) where the file is remembered, else O(file)."""
         found = self._read_rest(after) if after > 0 else None
-        if found is None:
-            found = self._settled(self._read_all)
-        return found[after - found[0].seq + 1 :] if found and found[0].seq <= after else found
+        if found is not None:
+            return found[after - found[0].seq + 1 :] if found and found[0].seq <= after else found
+        size = self._checked_size
+        stream = LineStream(
+            self._disk, self._path, self.session_id, after=max(after, 0), visible_size=size
+        )
+        found = stream.next()
+        while more := stream.next():
+            found += more
+        return found
 
     def verify(self) -> Verified:
         """Reads the whole file and checks every sum in it."""
@@ -200,24 +208,6 @@ class JournalFile:
         if not is_here and is_hashed(self.session_id):
             path = os.path.join(self._folder.path, self.session_id + SUFFIX)  # its id is lost
         return salvage_file(self._disk, path, self.session_id)
-
-    def _settled(self, read: Callable[[], list[StoredEntry]]) -> list[StoredEntry]:
-        """Damage is believed when it is seen twice: a tail may be cut while it is being read."""
-        seen = ""
-        while True:
-            try:
-                return read()
-            except JournalCorruptError as error:
-                if str(error) == seen:
-                    raise
-                seen = str(error)
-
-    def _read_all(self) -> list[StoredEntry]:
-        with self._disk.reading(self._path, self.session_id) as fd:
-            size = self._checked_size(fd)
-            data = self._disk.read_bytes(fd, 0, size)
-        sound = read_header(data, self.session_id, self._path)
-        return read_on(sound, data[sound.size :])
 
     def _read_rest(self, after: int) -> list[StoredEntry] | None:
         """The entries after a `seq`, from what is remembered; None where that does not help."""

@@ -14,8 +14,9 @@ from array import array
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from perdure.codec import Line, StoredEntry, next_sum, read_line, write_line
+from perdure.codec import StoredEntry, next_sum
 from perdure.errors import JournalCorruptError
+from perdure.line import Line, read_line, write_line
 from perdure.store import Session, read_session
 
 _Taken = tuple[StoredEntry, int, bytes]
@@ -105,7 +106,7 @@ class _Scan:
                 raise sound.damage(self.base, "the line before it does not end")
             start, sound.lacks_newline = 1, False
             sound.size += 1
-        due = (1, 0)
+        due, due_of = 1, 0
         while start < len(data):
             end = data.find(b"\n", start)
             stop = len(data) if end < 0 else end
@@ -114,21 +115,21 @@ class _Scan:
             except ValueError as error:
                 self._check_torn(start, stop + 1, str(error))
                 break
-            batch = line.batch or (1, 1)
+            k, n = line.batch or (1, 1)
             if in_batch:
-                due, in_batch = batch, False
-            if batch[0] != due[0] or batch[0] > batch[1] or due[1] not in (0, batch[1]):
-                self._damaged(start, f"batch {list(batch)} where {due[0]} is due")
+                due, due_of, in_batch = k, n, False
+            if k != due or k > n or (due_of and due_of != n):
+                self._damaged(start, f"batch {[k, n]} where {due} is due")
             self._take(line, start)
-            due = (batch[0] + 1, batch[1])
-            if batch[0] == batch[1]:
+            due, due_of = k + 1, n
+            if k == n:
                 before = sound.last_sum
                 for stored, offset, running_sum in self.batch:
                     sound.add(stored, offset, running_sum)
                     found.append(stored)
                 last, self.batch = self.batch, []
                 self.ids.clear()
-                due = (1, 0)
+                due, due_of = 1, 0
                 sound.size = self.base + stop + (end >= 0)
                 sound.lacks_newline = end < 0
             start = stop + 1
@@ -145,29 +146,31 @@ class _Scan:
                 raise JournalCorruptError(self.sound.session.id, stored.seq, place, _OTHER_BYTES)
 
     def _take(self, line: Line, start: int) -> None:
-        sound, entry = self.sound, line.entry
-        seq = sound.last_seq + len(self.batch) + 1
-        previous = self.batch[-1][2] if self.batch else sound.last_sum
-        if line.seq not in (None, seq):
+        sound, batch, entry = self.sound, self.batch, line.entry
+        seq = sound.last_seq + len(batch) + 1
+        if line.seq != seq and line.seq is not None:
             self._damaged(start, f"seq {line.seq} where {seq} is due")
         if entry.id in sound.ids or entry.id in self.ids:
             self._damaged(start, f"entry id {entry.id!r} is there twice")
-        running_sum = line.sum or next_sum(previous, entry.raw)
+        running_sum = line.sum
+        if running_sum is None or self.verify:
+            previous = batch[-1][2] if batch else sound.last_sum
+            running_sum = self._checked_sum(line, next_sum(previous, entry.raw), start)
         if line.sum is not None:
             sound.has_sums, sound.unproven = True, 0
-        elif sound.has_sums and self.verify:
-            self._damaged(start, "it has no sum, and a line before it has one")
         else:
             sound.unproven += 1
+        if line.batch is not None:
+            self.ids.add(entry.id)
+        batch.append((StoredEntry(seq, entry), self.base + start, running_sum))
+
+    def _checked_sum(self, line: Line, right_sum: bytes, start: int) -> bytes:
         if self.verify:
-            if running_sum != next_sum(previous, entry.raw):
+            if line.sum is None and self.sound.has_sums:
+                self._damaged(start, "it has no sum, and a line before it has one")
+            if line.sum not in (None, right_sum):
                 self._damaged(start, _OTHER_BYTES)
-            try:
-                entry.raw.decode()
-            except UnicodeDecodeError as error:
-                self._damaged(start, str(error))
-        self.ids.add(entry.id)
-        self.batch.append((StoredEntry(seq, entry), self.base + start, running_sum))
+        return line.sum or right_sum
 
     def _check_torn(self, bad: int, start: int, detail: str) -> None:
         """The line at `bad` is invalid: fine, if nothing valid follows it but its own batch."""
