@@ -89,16 +89,16 @@ def _elide_parts(raw: bytes, base: str) -> bytes:
         parts = _decode_list(fields["parts"])
     except (*_BROKEN, KeyError):
         return raw
-    shown = [_elide(bytes(part), f"{base}/{n}") for n, part in enumerate(parts)]
+    shown = [_elide(part, f"{base}/{n}") for n, part in enumerate(parts)]
     fields["parts"] = _join_list(shown)
     return msgspec.json.encode(fields)
 
 
-def _join_list(items: Sequence[bytes]) -> Raw:
+def _join_list(items: Sequence[bytes | Raw]) -> Raw:
     return Raw(b"[" + b",".join(items) + b"]")
 
 
-def _elide(part: bytes, href: str) -> bytes:
+def _elide(part: Raw, href: str) -> bytes | Raw:
     if len(part) <= MAX_INLINE_BYTES:
         return part
     try:
@@ -109,15 +109,36 @@ def _elide(part: bytes, href: str) -> bytes:
     shown |= {
         "type": fields.get("type", Raw(b"null")),
         "elided": Raw(b"true"),
-        "bytes": Raw(b"%d" % len(part_content(part).data)),
+        "bytes": Raw(b"%d" % _content_size(part, fields)),
         "href": Raw(encode(href)),
     }
     if _type_of(fields) == "tool_result" and "parts" not in shown and "parts" in fields:
         inner = _decode_list(fields["parts"])
-        nested = _join_list([_elide(bytes(raw), f"{href}/{n}") for n, raw in enumerate(inner)])
+        nested = _join_list([_elide(raw, f"{href}/{n}") for n, raw in enumerate(inner)])
         if len(nested) <= MAX_INLINE_BYTES:
             shown["parts"] = nested
     return msgspec.json.encode(shown)
+
+
+def _content_size(part: Raw, fields: dict[str, Raw]) -> int:
+    """The length of what `part_content` gives, with no more than one copy of it at a time."""
+    try:
+        match _type_of(fields):
+            case "text" | "reasoning":
+                return _utf8_size(_decode_text(fields["text"]))
+            case "tool_result":
+                parts = [
+                    _decode_object(inner) for inner in _decode_list(fields.get("parts", b"[]"))
+                ]
+                if all(_type_of(inner) == "text" for inner in parts):
+                    return sum(_utf8_size(_decode_text(inner["text"])) for inner in parts)
+    except (*_BROKEN, KeyError):
+        pass
+    return len(part_content(bytes(part)).data)
+
+
+def _utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _type_of(fields: dict[str, Raw]) -> str:
