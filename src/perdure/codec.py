@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from codecs import utf_8_decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from json import JSONDecoder
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from perdure.encoding import MAX_DEPTH, is_too_deep
+from perdure.encoding import MAX_DEPTH, is_too_deep, spelled_fields
 from perdure.encoding import clean_text as clean_text
 from perdure.encoding import encode as encode
 from perdure.entry import (
@@ -45,6 +43,9 @@ RESERVED = ("seq", "session_id", "batch", "sum")
 """Names that stores and streams add to an entry; one that brings its own is refused."""
 
 MAX_ID_BYTES = 512
+
+SPACE = b" \t\r\n"
+"""White space in JSON."""
 
 _TEXT_STEP_BYTES = 65536
 
@@ -85,9 +86,7 @@ _decode_part = msgspec.json.Decoder(Part).decode
 _decode_loose = msgspec.json.Decoder(_LooseMessage).decode
 _decode_tag = msgspec.json.Decoder(_Tag).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_int = msgspec.json.Decoder(int).decode
 _decode_str = msgspec.json.Decoder(str).decode
-_decode_pair = msgspec.json.Decoder(tuple[int, int]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -233,18 +232,6 @@ def _name_of(part: Part) -> Text:
     return Text(f"[a part of the type {kind}, which this version cannot show]")
 
 
-def decode_parts(raw: bytes) -> tuple[Part, ...]:
-    """Decodes a JSON list of parts strictly.
-
-    Raises:
-        AppendRejectedError: it is no list of parts that this version knows; the text says where.
-    """
-    try:
-        return tuple(msgspec.json.decode(raw, type=list[Part]))
-    except _BROKEN as error:
-        raise AppendRejectedError(f"these are no parts of a message: {error}") from error
-
-
 def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Entry:
     """Makes the entry of a draft, placed under `parent_id`; its bytes are final.
 
@@ -313,7 +300,7 @@ def _decode_with_opaque_parts(view: Message, raw: bytes) -> Message:
     _decode_view(encode(msgspec.structs.replace(view, parts=known)))
     if (message := _decode_message_with_opaque_parts(raw)) is None:
         raise msgspec.DecodeError("an opaque part is not a JSON object with a type")
-    if _read(raw)[1] or b"\n" in raw:
+    if read_framed(raw)[1] or b"\n" in raw:
         raise msgspec.DecodeError("an opaque part is not one line of JSON")
     return message
 
@@ -339,8 +326,8 @@ def read_entry(raw: bytes) -> Entry:
     return Entry(header.id, header.type, header.created_at, header.parent_id, raw)
 
 
-def _read(raw: bytes) -> tuple[Entry, bool]:
-    """The entry, and whether its bytes have reserved fields."""
+def read_framed(raw: bytes) -> tuple[Entry, bool]:
+    """The entry, and whether its bytes have reserved fields; ValueError as `read_entry`."""
     _check_utf8(raw)
     try:
         header = _decode_framed(raw)
@@ -370,7 +357,7 @@ def import_entry(raw: bytes) -> Entry:
         AppendRejectedError: these bytes are no entry, are more than one line, are nested too
             deeply, or use a reserved name. Nothing is stored.
     """
-    raw = raw.strip(_SPACE)
+    raw = raw.strip(SPACE)
     try:
         entry = read_entry(raw)
         fields = json.loads(raw.decode(), object_pairs_hook=_unique)
@@ -427,7 +414,7 @@ def with_reference(entry: Entry, name: str, entry_id: str | None) -> Entry:
     without that field comes back as it is.
     """
     value = f'"{name}":{encode(entry_id).decode()}'
-    fields = list(_fields(entry.raw.decode()))
+    fields = list(spelled_fields(entry.raw.decode()))
     if all(field != name for field, _, _ in fields):
         return entry
     spelled = [value if field == name else text for field, text, _ in fields]
@@ -449,100 +436,6 @@ def splice(prefix: bytes, raw: bytes) -> bytes:
     return b"{" + prefix + raw[1:]
 
 
-_SPACE = b" \t\r\n"
-_SUFFIX = re.compile(
-    rb',"seq":([1-9][0-9]*),"sum":"([0-9a-f]{32})"(?:,"batch":\[([1-9][0-9]*),([1-9][0-9]*)\])?\}\Z'
-)
-_MAX_SUFFIX_BYTES = 160
-
-_SUM = re.compile(r'"[0-9a-f]{32}"')
-
-
-class Line(Struct, frozen=True, gc=False):
-    """One line of a JSON-lines journal: an entry and what the file adds to it."""
-
-    entry: Entry
-    seq: int | None
-    sum: bytes | None
-    batch: tuple[int, int] | None
-
-
-def write_line(entry: Entry, seq: int, running_sum: bytes, batch: tuple[int, int]) -> bytes:
-    """The line of an entry, newline included; `batch` is (k, n), left out where n is 1."""
-    frame = b',"batch":[%d,%d]' % batch if batch[1] > 1 else b""
-    tail = b',"seq":%d,"sum":"%s"%s}\n' % (seq, running_sum.hex().encode(), frame)
-    return entry.raw[:-1] + tail
-
-
-def read_line(line: bytes) -> Line:
-    """The entry of a line without its newline, and what the file had added to it.
-
-    A line that this program wrote gives back the entry's bytes exactly. In a foreign line the
-    reserved fields may stand anywhere and are cut out; the other fields keep their bytes, white
-    space between them apart.
-
-    Raises:
-        ValueError: the line is no entry.
-    """
-    found = _SUFFIX.search(line, max(len(line) - _MAX_SUFFIX_BYTES, 0))
-    if found is not None and line.startswith(b"{"):
-        entry, framed = _read(line[: found.start()] + b"}")
-        if not framed:
-            seq, running_sum, k, n = found.groups()
-            batch = (int(k), int(n)) if k else None
-            return Line(entry, int(seq), bytes.fromhex(running_sum.decode()), batch)
-    line = line.strip(_SPACE)
-    entry, framed = _read(line)
-    return _read_framed(line) if framed else Line(entry, None, None, None)
-
-
-def _read_framed(line: bytes) -> Line:
-    kept: list[str] = []
-    added: dict[str, str] = {}
-    try:
-        for name, spelled, value in _fields(line.decode()):
-            if name in RESERVED:
-                added[name] = value
-            else:
-                kept.append(spelled)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    return Line(
-        read_entry(("{" + ",".join(kept) + "}").encode()),
-        _decode_int(added["seq"]) if "seq" in added else None,
-        _decode_sum(added["sum"]) if "sum" in added else None,
-        _decode_pair(added["batch"]) if "batch" in added else None,
-    )
-
-
-def _decode_sum(value: str) -> bytes:
-    if _SUM.fullmatch(value) is None:
-        raise ValueError("its sum is not one of 32 lowercase hexadecimal digits")
-    return bytes.fromhex(value[1:-1])
-
-
-_scan = JSONDecoder(parse_int=str, parse_float=str).raw_decode
-_gap = re.compile(r"[ \t\r\n]*").match
-
-
-def _fields(line: str) -> Iterator[tuple[str, str, str]]:
-    """Each field of a sound JSON object: its name, how it is spelled, how its value is."""
-    at = _skip(line, 1)
-    while line[at] != "}":
-        start = at
-        name, at = _scan(line, at)
-        value_at = _skip(line, _skip(line, at) + 1)
-        _, at = _scan(line, value_at)
-        yield name, line[start:at], line[value_at:at]
-        at = _skip(line, at)
-        if line[at] == ",":
-            at = _skip(line, at + 1)
-
-
-def _skip(line: str, at: int) -> int:
-    gap = _gap(line, at)
-    assert gap is not None
-    return gap.end()
 
 
 def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:

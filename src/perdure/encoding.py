@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import accumulate
+from json import JSONDecoder
 from typing import Any
 
 import msgspec
@@ -85,3 +87,27 @@ def clean_text(value: str) -> str:
     except UnicodeEncodeError:
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return value
+
+
+_scan = JSONDecoder(parse_int=str, parse_float=str).raw_decode
+_gap = re.compile(r"[ \t\r\n]*").match
+
+
+def spelled_fields(line: str) -> Iterator[tuple[str, str, str]]:
+    """Each field of a sound JSON object: its name, how it is spelled, how its value is."""
+    at = _skip(line, 1)
+    while line[at] != "}":
+        start = at
+        name, at = _scan(line, at)
+        value_at = _skip(line, _skip(line, at) + 1)
+        _, at = _scan(line, value_at)
+        yield name, line[start:at], line[value_at:at]
+        at = _skip(line, at)
+        if line[at] == ",":
+            at = _skip(line, at + 1)
+
+
+def _skip(line: str, at: int) -> int:
+    gap = _gap(line, at)
+    assert gap is not None
+    return gap.end()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from perdure import clock
-from perdure.codec import Entry, StoredEntry, next_sum, write_line
+from perdure.codec import Entry, StoredEntry, next_sum
 from perdure.encoding import is_too_deep
 from perdure.errors import (
     AppendRejectedError,
@@ -24,6 +24,7 @@ from perdure.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
+from perdure.line import write_line
 from perdure.store import FORMAT, Head, Session, Store, Verified
 from perdure.stores.jsonl_disk import Disk, unavailable
 from perdure.stores.jsonl_stream import CHUNK_BYTES, LineStream

@@ -16,9 +16,10 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.codec import RESERVED, first_sum, next_sum, write_line
+from perdure.codec import RESERVED, first_sum, next_sum
 from perdure.entry import File, Json, KnownPart, Part, Reasoning, ResultPart, Text
 from perdure.fact import Fact, KnownFact
+from perdure.line import write_line
 from perdure.store import FORMAT, new_session, read_session
 
 FORMAT_MD = Path(__file__).parents[2] / "docs" / "format.md"
@@ -132,7 +133,7 @@ def test_the_example_journal_is_one() -> None:
 
 
 def perdure_line(line: bytes) -> Any:
-    from perdure.codec import read_line
+    from perdure.line import read_line
 
     return read_line(line)
 

@@ -22,11 +22,9 @@ from perdure.codec import (
     import_entry,
     next_sum,
     read_entry,
-    read_line,
     seal,
     seal_all,
     splice,
-    write_line,
 )
 from perdure.encoding import MAX_DEPTH
 from perdure.entry import (
@@ -43,6 +41,7 @@ from perdure.entry import (
 )
 from perdure.errors import AppendRejectedError
 from perdure.fact import Claimed, HookRan, LateResult, LeafMoved, ToolDispatched
+from perdure.line import read_line, write_line
 from tests.unit.strategies import json_values, messages, texts
 
 HEAD = b'"id":"e1","created_at":"2026-01-02T03:04:05Z"'
