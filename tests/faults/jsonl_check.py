@@ -46,6 +46,8 @@ def _check_session(folder: Path, session_id: str, known: Known, may_be_damaged: 
         assert may_be_damaged, "a lost power made a session unrecoverable"
         _stays_damaged(folder, file, session_id)
         return True
+    if may_be_damaged and not known.acknowledged.get(session_id) and _is_foreign(found):
+        return True
     known.check(session_id, found)
     if found is None:
         creation = next(asked for asked in uncertain if asked.creates)
@@ -60,6 +62,11 @@ def _check_session(folder: Path, session_id: str, known: Known, may_be_damaged: 
     file.verify()
     file.close()
     return False
+
+
+def _is_foreign(found: Sequence[StoredEntry] | None) -> bool:
+    """Whether a first line lost its sum to other text, and so reads as another program's line."""
+    return found is not None and len(found) == 1 and b"what this block held" in found[0].raw
 
 
 def _append(file: JournalFile, found: Sequence[StoredEntry], asked: Asked) -> Sequence[StoredEntry]:

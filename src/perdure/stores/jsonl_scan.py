@@ -20,6 +20,7 @@ from perdure.line import Line, read_line, write_line
 from perdure.store import Session, read_session
 
 _Taken = tuple[StoredEntry, int, bytes]
+_NO_SUM = "it has no sum, and a line before it has one"
 _OTHER_BYTES = "its bytes, or those before them, do not have its sum"
 
 
@@ -96,6 +97,7 @@ class _Scan:
         self.base = sound.size
         self.batch: list[_Taken] = []
         self.ids: set[str] = set()
+        self.sumless: int | None = None
 
     def run(self, in_batch: bool) -> list[StoredEntry]:
         sound, data, found = self.sound, self.data, list[StoredEntry]()
@@ -140,6 +142,9 @@ class _Scan:
     def _check_last(self, last: list[_Taken], last_sum: bytes) -> None:
         """A disk that lost its power may have whole lines of the last batch with other bytes."""
         for stored, offset, running_sum in last:
+            if self.sumless is not None and offset == self.base + self.sumless:
+                place = f"{self.sound.path}, line {stored.seq + 1}, byte {offset}"
+                raise JournalCorruptError(self.sound.session.id, stored.seq, place, _NO_SUM)
             last_sum = next_sum(last_sum, stored.raw)
             if running_sum != last_sum:
                 place = f"{self.sound.path}, line {stored.seq + 1}, byte {offset}"
@@ -160,6 +165,7 @@ class _Scan:
             sound.has_sums, sound.unproven = True, 0
         else:
             sound.unproven += 1
+            self.sumless = start if sound.has_sums else None
         if line.batch is not None:
             self.ids.add(entry.id)
         batch.append((StoredEntry(seq, entry), self.base + start, running_sum))
@@ -167,7 +173,7 @@ class _Scan:
     def _checked_sum(self, line: Line, right_sum: bytes, start: int) -> bytes:
         if self.verify:
             if line.sum is None and self.sound.has_sums:
-                self._damaged(start, "it has no sum, and a line before it has one")
+                self._damaged(start, _NO_SUM)
             if line.sum not in (None, right_sum):
                 self._damaged(start, _OTHER_BYTES)
         return line.sum or right_sum
