@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from perdure.codec import Draft, Entry, StoredEntry
+from perdure.snapshot import KEPT, Snapshot
 from perdure.store import Look, LookPage, Page, PathPage, Receipt, Session, Store
 
 
@@ -18,7 +19,9 @@ class JournalStore(Store, Protocol):
     """A Store that can be looked into: pages, paths, summaries, listings, deletion, hints.
 
     A *summary* is a few bytes that the server derives from a session's entries; it is stored in
-    the same transaction as the entries it follows from and is opaque to the store.
+    the same transaction as the entries it follows from and is opaque to the store. *Snapshots* are
+    such bytes too, several of a session, put when the server chooses; they save time and nothing
+    else, so that losing them all loses nothing.
     """
 
     async def create_session(
@@ -115,6 +118,29 @@ class JournalStore(Store, Protocol):
         Afterwards it is not found, and appends with its incarnation raise SessionDeletedError,
         after a restart too.
         """
+        ...
+
+    async def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keeps the snapshot beside the journal, in the place of one of the same `seq`.
+
+        The session does not move up in the listing, and nobody gets a hint. It need not outlive a
+        crash.
+
+        Raises:
+            SessionDeletedError: the snapshot is of another incarnation; it is not kept.
+            SessionNotFoundError, StoreError: it is not kept.
+
+        """
+        ...
+
+    async def load_snapshot(
+        self, session_id: str, *, at_most: int | None = None
+    ) -> Snapshot | None:
+        """The newest snapshot of this incarnation whose `seq` is not above `at_most`; O(1)."""
+        ...
+
+    async def prune_snapshots(self, session_id: str, *, keep: int = KEPT) -> int:
+        """Forgets all but the newest `keep`, and never an entry; returns how many it forgot."""
         ...
 
     def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:

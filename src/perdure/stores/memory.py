@@ -21,6 +21,7 @@ from perdure.errors import (
     StoreUnavailableError,
 )
 from perdure.fact import Gap
+from perdure.snapshot import KEPT, Snapshot
 from perdure.store import (
     ClosingStore,
     Head,
@@ -48,6 +49,7 @@ class _Log:
     sums: list[bytes] = field(default_factory=list)
     by_id: dict[str, StoredEntry] = field(default_factory=dict)
     children: dict[str | None, list[str]] = field(default_factory=dict)
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
 
     def look(self) -> Look:
         return Look(self.session, len(self.entries), self.summary)
@@ -216,6 +218,32 @@ class MemoryStore(ClosingStore):
         del self._logs[session_id]
         self._deleted.add((session_id, log.session.incarnation))
         self._hint(session_id)
+
+    async def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keeps the snapshot, in the place of one of the same `seq`."""
+        check_session_id(session_id)
+        self._check_open()
+        if (session_id, snapshot.incarnation) in self._deleted:
+            raise SessionDeletedError(session_id, snapshot.incarnation)
+        log = self._log(session_id)
+        log.session.check_incarnation(snapshot.incarnation)
+        log.snapshots[snapshot.seq] = snapshot
+
+    async def load_snapshot(
+        self, session_id: str, *, at_most: int | None = None
+    ) -> Snapshot | None:
+        """The newest snapshot whose `seq` is not above `at_most`."""
+        found = self._log(session_id).snapshots
+        seqs = [seq for seq in found if at_most is None or seq <= at_most]
+        return found[max(seqs)] if seqs else None
+
+    async def prune_snapshots(self, session_id: str, *, keep: int = KEPT) -> int:
+        """Forgets all but the newest `keep`; returns how many."""
+        found = self._log(session_id).snapshots
+        old = sorted(found, reverse=True)[max(keep, 0) :]
+        for seq in old:
+            del found[seq]
+        return len(old)
 
     def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Calls `listener(session_id)` soon after the session's log grew."""

@@ -11,7 +11,7 @@ from perdure.errors import JournalCorruptError
 from perdure.store import Head as LogHead
 from perdure.store import Verified
 from perdure.stores.sqlite.reader import Head, Reader, is_utf8
-from perdure.stores.sqlite.schema import SESSION_KIND
+from perdure.stores.sqlite.schema import SESSION_KIND, has_snapshots
 
 _INDEXED = """
 SELECT e.pos, i.seq, e.session, e.seq, e.entry_id, e.parent, e.sum, e.raw, d.pos
@@ -125,7 +125,10 @@ def verify_store(reader: Reader) -> list[JournalCorruptError]:
         for (problem,) in reader.run("PRAGMA integrity_check(20)")
         if problem != "ok"
     ]
-    for table in ("entries", "by_seq", "by_id", "branches"):
+    tables = ["entries", "by_seq", "by_id", "branches"]
+    if has_snapshots(reader.connection):
+        tables.append("snapshots")
+    for table in tables:
         for (number,) in reader.run(_ORPHANS.format(table)).fetchall():
             detail = f"its table {table} has rows of session number {number}, which is not there"
             found.append(JournalCorruptError("", None, reader.place, detail))

@@ -24,10 +24,17 @@ from perdure.errors import (
     SessionExistsError,
     SessionNotFoundError,
 )
+from perdure.snapshot import Snapshot
 from perdure.store import Receipt, Session, place_batch, read_session, receipt_of
 from perdure.stores.sqlite.connection import pragma
 from perdure.stores.sqlite.reader import is_text
-from perdure.stores.sqlite.schema import FILE_FORMAT, SESSION_KIND, TAIL_LENGTH
+from perdure.stores.sqlite.schema import (
+    FILE_FORMAT,
+    SESSION_KIND,
+    SNAPSHOTS,
+    TAIL_LENGTH,
+    has_snapshots,
+)
 
 _REMEMBERED_SESSIONS = 1024
 
@@ -181,7 +188,10 @@ class Ledger:
             "DELETE FROM entries WHERE pos IN (SELECT pos FROM by_seq WHERE session = ?)", (number,)
         )
         self._run("DELETE FROM entries WHERE pos > ? AND session = ?", (self._indexed_pos, number))
-        for table in ("by_seq", "by_id", "branches"):
+        tables = ["by_seq", "by_id", "branches"]
+        if has_snapshots(self._connection):
+            tables.append("snapshots")
+        for table in tables:
             self._run(f"DELETE FROM {table} WHERE session = ?", (number,))
         self._run(
             "UPDATE sessions SET deleted = 1, header = x'', summary = NULL WHERE number = ?",
@@ -189,6 +199,33 @@ class Ledger:
         )
         self._writes_last_pos = True
         self.hints[session_id] = None
+
+    def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keeps a snapshot, in the place of one of the same `seq`."""
+        end = self._find(session_id)
+        if end is None:
+            raise self._absent(session_id, snapshot.incarnation)
+        end.session.check_incarnation(snapshot.incarnation)
+        end.session.check_writable()
+        self._run(SNAPSHOTS)
+        self._run(
+            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)",
+            (end.number, snapshot.seq, snapshot.schema, snapshot.data),
+        )
+
+    def prune_snapshots(self, session_id: str, keep: int) -> int:
+        """Forgets all but the newest `keep`; returns how many."""
+        end = self._find(session_id)
+        if end is None:
+            raise SessionNotFoundError(session_id)
+        if not has_snapshots(self._connection):
+            return 0
+        self._run(
+            "DELETE FROM snapshots WHERE session = ?1 AND seq NOT IN "
+            "(SELECT seq FROM snapshots WHERE session = ?1 ORDER BY seq DESC LIMIT ?2)",
+            (end.number, max(keep, 0)),
+        )
+        return self._connection.changes()
 
     def flush(self) -> None:
         """Writes what the verbs have collected; the file then says all that memory says."""

@@ -20,8 +20,9 @@ from perdure.errors import (
     JournalCorruptError,
     SessionNotFoundError,
 )
+from perdure.snapshot import Snapshot
 from perdure.store import Look, LookPage, Page, PathPage, Session, read_session
-from perdure.stores.sqlite.schema import SESSION_KIND
+from perdure.stores.sqlite.schema import SESSION_KIND, has_snapshots
 
 _CHUNK_BYTES = 1 << 20
 _CHUNK_ENTRIES = 4096
@@ -54,6 +55,7 @@ class Reader:
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
         self.run: Callable[..., Any] = connection.execute
         self.place = f"file {str(path)!r}"
+        self.connection = connection
         self.indexed_pos = self._meta("indexed_pos", int)
 
     def _meta(self, name: str, kind: type[_T]) -> _T:
@@ -92,6 +94,21 @@ class Reader:
     def look(self, session_id: str) -> Look:
         """The session, where its log stands, and its summary."""
         return self.head(session_id).look
+
+    def load_snapshot(self, session_id: str, at_most: int | None) -> Snapshot | None:
+        """The newest snapshot whose `seq` is not above `at_most`."""
+        head = self.head(session_id)
+        if not has_snapshots(self.connection):
+            return None
+        rows = self.run(
+            "SELECT seq, schema, data FROM snapshots WHERE session = ? AND seq <= ? "
+            "ORDER BY seq DESC LIMIT 1",
+            (head.number, 2**62 if at_most is None else at_most),
+        ).fetchall()
+        if not rows:
+            return None
+        seq, schema, data = rows[0]
+        return Snapshot(seq, schema, head.session.incarnation, data)
 
     def list_sessions(self, limit: int, after: str | None) -> LookPage:
         """Sessions by newest append first: O(limit)."""

@@ -84,6 +84,23 @@ CREATE TABLE branches (      -- the tree entries that do not grow from the tree 
 ) STRICT, WITHOUT ROWID;
 """
 
+SNAPSHOTS = """
+CREATE TABLE IF NOT EXISTS snapshots (  -- made when the first one is put: older files have none
+  session INTEGER NOT NULL,    -- sessions.number, so of one incarnation
+  seq INTEGER NOT NULL,
+  schema INTEGER NOT NULL,
+  data BLOB NOT NULL,          -- the server's, opaque
+  PRIMARY KEY (session, seq)
+) STRICT, WITHOUT ROWID
+"""
+"""Part of format 1: a version that does not know the table leaves it alone."""
+
+
+def has_snapshots(connection: apsw.Connection) -> bool:
+    """Whether the table is there."""
+    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'snapshots'"
+    return bool(connection.execute(query).fetchall())
+
 
 def create_tables(connection: apsw.Connection) -> None:
     """Makes an empty file a store; to be called inside a transaction."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 from perdure.codec import Draft, Entry, StoredEntry, seal_all
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.fact import Gap
+from perdure.snapshot import KEPT, Snapshot
 from perdure.store import (
     ClosingStore,
     Look,
@@ -149,6 +150,28 @@ class SqliteStore(ClosingStore):
     ) -> Mapping[str | None, tuple[str, ...]]:
         """The ids of the tree entries under each of these parents, by `seq`."""
         return await self._ask(session_id, lambda reader: reader.children(session_id, parent_ids))
+
+    async def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keeps the snapshot, in the place of one of the same `seq`."""
+        check_session_id(session_id)
+        self._check_open()
+        await self._writer.submit(
+            session_id, lambda ledger: ledger.put_snapshot(session_id, snapshot)
+        )
+
+    async def load_snapshot(
+        self, session_id: str, *, at_most: int | None = None
+    ) -> Snapshot | None:
+        """The newest snapshot whose `seq` is not above `at_most`."""
+        return await self._ask(session_id, lambda reader: reader.load_snapshot(session_id, at_most))
+
+    async def prune_snapshots(self, session_id: str, *, keep: int = KEPT) -> int:
+        """Forgets all but the newest `keep`; returns how many."""
+        check_session_id(session_id)
+        self._check_open()
+        return await self._writer.submit(
+            session_id, lambda ledger: ledger.prune_snapshots(session_id, keep)
+        )
 
     async def session_ids(self) -> Sequence[str]:
         """The ids of all sessions, exactly as they were given, in order of their bytes."""
