@@ -96,6 +96,20 @@ async def at_once(step: Callable[[], Awaitable[None]], number: int) -> None:
     await asyncio.gather(*(step() for _ in range(number)))
 
 
+async def store_by_agent(store: SqliteStore, readers: Readers) -> int:
+    """The peak of an agent that stores the result; nothing of it is held afterwards."""
+    agent = await perdure.open("s", store=store)
+    for _ in range(20):
+        await agent.append(perdure.text(CONTENT))
+    message = result_message()
+    peak = await peak_of(lambda: agent.append(message))
+    readers.seq = agent.entries()[-1].seq
+    await agent.append(perdure.text(CONTENT))
+    readers.last_seq = agent.entries()[-1].seq
+    await agent.close()
+    return peak
+
+
 async def measure(folder: Path, rounds: int) -> report.Measured:
     figures: list[report.Figure] = []
 
@@ -109,17 +123,8 @@ async def measure(folder: Path, rounds: int) -> report.Measured:
         feed = Feed(store)
         registry = Registry(store, Loops(), feed)
         readers = Readers(store, registry, feed)
-        agent = await perdure.open("s", store=store)
-        for _ in range(20):
-            await agent.append(perdure.text(CONTENT))
-        message = result_message()
         tracemalloc.start()
-        add("stored by an agent", await peak_of(lambda: agent.append(message)), 4)
-        readers.seq = agent.entries()[-1].seq
-        await agent.append(perdure.text(CONTENT))
-        readers.last_seq = agent.entries()[-1].seq
-        await agent.close()
-        del agent, message
+        add("stored by an agent", await store_by_agent(store, readers), 4)
         for case, step, bound in (
             ("a page with it", readers.page, 1.1),
             ("it alone, whole", readers.whole, 2.0),
