@@ -81,7 +81,7 @@ async def test_whichever_call_fails_nothing_acknowledged_is_lost(
                         await check_some_images(
                             *(vfs, scratch, 200),
                             detail=COARSE,
-                            steps=1 if IS_THOROUGH else 5,
+                            steps=2 if IS_THOROUGH else 5,
                             since=vfs.struck_at or 0,
                             failed_sync_loses=loses,
                         )

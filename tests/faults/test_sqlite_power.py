@@ -18,8 +18,8 @@ from tests.faults.test_jsonl_power import IS_THOROUGH
 from tests.faults.vfs import TracedVfs
 
 DETAIL = Detail(prefix_step=2048, pages=2, garbles_old_bytes=True)
-FINE = Detail(prefix_step=512, pages=4, garbles_old_bytes=True) if IS_THOROUGH else DETAIL
-STRIDE = 2 if IS_THOROUGH else 16
+FINE = Detail(prefix_step=1024, pages=3, garbles_old_bytes=True) if IS_THOROUGH else DETAIL
+STRIDE = 3 if IS_THOROUGH else 16
 Script = Callable[[Path, TracedVfs], Awaitable[None]]
 
 
