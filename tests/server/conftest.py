@@ -10,6 +10,8 @@ from perdure.stores.memory import MemoryStore
 from perdure.stores.sqlite import SqliteStore
 from tests.server.house import House
 
+pytest.register_assert_rewrite("tests.server.feed_watcher", "tests.server.feed_world")
+
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JournalStore]:

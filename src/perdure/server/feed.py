@@ -19,6 +19,7 @@ from perdure.server.look import SessionLook
 from perdure.server.partial import Partial
 from perdure.server.ring import Item, Ring
 from perdure.server.viewer import Viewer, Watched
+from perdure.store import Look
 
 LISTING_BYTES = 256 * 1024
 
@@ -38,13 +39,13 @@ class Feed:
         self._heartbeat_s = heartbeat_s
         self._backlog_bytes = backlog_bytes
         self._ring_bytes = ring_bytes
-        self._followers: dict[str, Follower] = {}
-        self._viewers: set[Viewer] = set()
-        self._listing_viewers: set[Viewer] = set()
+        self._followers: dict[str, dict[str, Follower]] = {}  # by session id, then incarnation
+        self._viewers: dict[Viewer, None] = {}  # sets in the order of coming
+        self._listing_viewers: dict[Viewer, None] = {}
         self._listing = Ring(LISTING_BYTES)
         self._unsubscribe: Callable[[], None] | None = None
         self._beats: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
         self._is_closed = False
 
     @property
@@ -59,12 +60,12 @@ class Feed:
 
     def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
         """More text of a message in the making."""
-        if (follower := self._followers.get(session_id)) is not None:
+        for follower in self._of(session_id):
             follower.delta(turn_id, update)
 
     def status(self, look: SessionLook, /) -> None:
         """A session's status, turn or queue changed."""
-        if (follower := self._followers.get(look.session_id)) is not None:
+        for follower in self._of(look.session_id):
             follower.status(look)
         if self._listing_viewers:
             data = frame.status(look)
@@ -89,15 +90,14 @@ class Feed:
             SessionNotFoundError, UnrecoverableError, StoreError: of one of the sessions.
 
         """
-        looks = [await look(session_id) for session_id, _ in wanted]
-        stored = [await self._store.look(session_id) for session_id, _ in wanted]
+        both = [await self._look_twice(session_id, look) for session_id, _ in wanted]
         watched: list[Watched] = []
-        for (session_id, cursor), shown, found in zip(wanted, looks, stored, strict=True):
-            follower = self._followers.get(session_id)
-            if follower is None or follower.session != found.session or follower.has_ended:
-                if follower is not None:
-                    follower.hint()
-                follower = self._followers[session_id] = Follower(
+        for (session_id, cursor), (shown, found) in zip(wanted, both, strict=True):
+            follower = self._followers.get(session_id, {}).get(found.session.incarnation)
+            if follower is None or follower.has_ended:
+                for other in self._of(session_id):
+                    other.doubt()
+                follower = Follower(
                     self._store,
                     found.session,
                     found.last_seq,
@@ -105,6 +105,7 @@ class Feed:
                     look=look,
                     partials=partials,
                 )
+                self._followers.setdefault(session_id, {})[found.session.incarnation] = follower
             if cursor is None:
                 watched.append(Watched(follower, found.last_seq, shown))
                 continue
@@ -120,10 +121,19 @@ class Feed:
         self._add(viewer, listing)
         return viewer
 
+    async def _look_twice(
+        self, session_id: str, look: Callable[[str], Awaitable[SessionLook]]
+    ) -> tuple[SessionLook, Look]:
+        """How a session is shown, and how it is stored after that: of one incarnation."""
+        while True:
+            shown, found = await look(session_id), await self._store.look(session_id)
+            if shown.cursor.endswith(f".{found.session.incarnation}"):
+                return shown, found
+
     def _add(self, viewer: Viewer, listing: bool) -> None:
-        self._viewers.add(viewer)
+        self._viewers[viewer] = None
         if listing:
-            self._listing_viewers.add(viewer)
+            self._listing_viewers[viewer] = None
         if self._unsubscribe is None:
             self._unsubscribe = self._store.subscribe(self._hint)
             for follower in viewer.followers:
@@ -135,14 +145,13 @@ class Feed:
 
     def leave(self, viewer: Viewer) -> None:
         """Lets a viewer go; with the last one of a session goes all that was held for it."""
-        self._viewers.discard(viewer)
-        self._listing_viewers.discard(viewer)
+        self._viewers.pop(viewer, None)
+        self._listing_viewers.pop(viewer, None)
         for follower in viewer.followers:
-            follower.viewers.discard(viewer)
+            follower.viewers.pop(viewer, None)
             if not follower.viewers:
                 self._end(follower.close())
-                if self._followers.get(follower.session.id) is follower:
-                    del self._followers[follower.session.id]
+                self._forget(follower)
         if not self._listing_viewers:
             self._listing = Ring(LISTING_BYTES)
         if not self._viewers:
@@ -167,18 +176,29 @@ class Feed:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         task.cancel()
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending[task] = None
+        task.add_done_callback(self._ending.pop)
+
+    def _of(self, session_id: str) -> tuple[Follower, ...]:
+        """The followers of a session; of one that was just made anew, of both incarnations."""
+        return tuple(self._followers.get(session_id, {}).values())
+
+    def _forget(self, follower: Follower) -> None:
+        known = self._followers.get(follower.session.id, {})
+        if known.get(follower.session.incarnation) is follower:
+            del known[follower.session.incarnation]
+        if not known:
+            self._followers.pop(follower.session.id, None)
 
     def _hint(self, session_id: str) -> None:
-        if (follower := self._followers.get(session_id)) is not None:
+        for follower in self._of(session_id):
             follower.hint()
 
     async def _beat(self) -> None:
         """Heartbeats, and a look for what no hint told."""
         while True:
             await clock.sleep(self._heartbeat_s)
-            for follower in tuple(self._followers.values()):
-                follower.hint()
+            for session_id in tuple(self._followers):
+                self._hint(session_id)
             for viewer in tuple(self._viewers):
                 viewer.beat()

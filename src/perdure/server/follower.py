@@ -107,7 +107,8 @@ class Follower:
         self.floor = seq
         """The ring has every entry above this `seq`, up to `seq`."""
         self.ring = Ring(ring_bytes)
-        self.viewers: set[Wakes] = set()
+        self.viewers: dict[Wakes, None] = {}
+        """Who watches, in the order of coming."""
         self.latest: SessionLook | None = None
         """The newest status that it knows."""
         self.has_ended = False
@@ -126,6 +127,7 @@ class Follower:
         self.last_words: bytes | None = None
         """The frame that a viewer gets who comes after the end, or when the journal is damaged."""
         self._hinted = True
+        self._doubts = self._settled_doubts = 0
         self._wakeup = asyncio.Event()
         self._wakeup.set()
         self._task = asyncio.create_task(self._follow())
@@ -135,6 +137,15 @@ class Follower:
         self._hinted = True
         self._wakeup.set()
 
+    def doubt(self) -> None:
+        """The session may be of another incarnation now: finds out before it tells more."""
+        self._doubts += 1
+        self.hint()
+
+    def is_of(self, look: SessionLook) -> bool:
+        """Whether this is a look at the incarnation that it follows."""
+        return look.cursor.endswith(f".{self.session.incarnation}")
+
     def delta(self, turn_id: str, update: MessageUpdate) -> None:
         """More text of a message in the making."""
         if update.message_id not in self._making:
@@ -143,7 +154,11 @@ class Follower:
         self._wakeup.set()
 
     def status(self, look: SessionLook) -> None:
-        """The session's status changed."""
+        """The session's status changed; that of another incarnation is not told."""
+        if not self.is_of(look):
+            if look.status != "deleted":  # a deletion is told late, when there may be a new one
+                self.doubt()
+            return
         if look.status == "deleted":
             self._end(frame.status(look))
             return
@@ -215,13 +230,17 @@ class Follower:
         if not self.is_ready:
             await self._drop_stored_texts()
             # What changed just before this follower was there to hear of it is in this look.
-            self.latest = await self._look(self.session.id)
+            latest = await self._look(self.session.id)
+            if not self.is_of(latest):
+                raise SessionNotFoundError(self.session.id)
+            self.latest = latest
             self._hinted = True
         if self._hinted:
             self._hinted = False
             await self._read()
-            if not self.has_ended:
-                self.last_words = None
+            if self.has_ended:  # its last words are told
+                return
+            self.last_words = None
         if not self.is_ready:
             self.is_ready = True
             self._wake(0)
@@ -243,10 +262,12 @@ class Follower:
         more = True
         while more:
             page = await self._store.page_entries(self.session.id, after=self.seq, limit=PAGE)
-            if page.entries or page.last_seq < self.seq:
+            doubts = self._doubts
+            if page.entries or page.last_seq < self.seq or doubts != self._settled_doubts:
                 look = await self._store.look(self.session.id)
                 if look.session.incarnation != self.session.incarnation:
                     raise SessionNotFoundError(self.session.id)
+                self._settled_doubts = doubts
             more = page.has_more and bool(page.entries)
             if not page.entries or self.has_ended:
                 break

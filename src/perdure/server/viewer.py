@@ -80,7 +80,7 @@ class Viewer:
         if watched and (has_bookmark or any(each.is_void for each in watched)):
             self._opening.append(frame.bookmark(self._cursors()))
         for each in watched:
-            each.follower.viewers.add(self)
+            each.follower.viewers[self] = None
 
     @property
     def followers(self) -> list[Follower]:
