@@ -29,8 +29,8 @@ check: $(READY)  ## lint, format, types, imports, and what is committed
 crash: $(READY) $(STATIC)  ## kill the server and the library at 200 random moments; every fault
 	PERDURE_CRASH_ROUNDS=200 $(BIN)/python -m pytest tests/crash tests/faults $(ARGS)
 
-bench: $(READY)  ## run every benchmark in bench/
-	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
+bench: $(READY)  ## run every benchmark in bench/, in under ten minutes
+	$(BIN)/python -m bench $(ARGS)
 
 page: $(READY)  ## build the page into the package
 	@$(BIN)/python hatch_build.py
@@ -39,7 +39,7 @@ requirements: $(READY)  ## pin the development packages anew
 	$(BIN)/python -m pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-	  --extra server --extra models --output-file requirements-dev.txt pyproject.toml requirements-dev.in
+	  --extra server --extra models --extra metrics --extra otel --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 
 $(READY): requirements-dev.txt pyproject.toml hatch_build.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer")'
