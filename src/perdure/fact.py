@@ -36,11 +36,12 @@ class TurnStarted(Fact, tag="turn_started", frozen=True, omit_defaults=True):
 
 
 class TurnEnded(Fact, tag="turn_ended", frozen=True, omit_defaults=True):
-    """The one end of a turn. The first one counts."""
+    """The one end of a turn. The first one counts. `crashed`: the server died in its middle."""
 
     turn_id: str
     reason: TurnReason
     cause: str | None = None
+    crashed: bool = False
 
 
 class ToolDispatched(Fact, tag="tool_dispatched", frozen=True, omit_defaults=True):

@@ -92,8 +92,9 @@ class House:
 
     async def close(self) -> None:
         """Shuts down."""
-        for house in (self, *self._others):
-            await house.registry.close()
+        await self.registry.close()
+        for other in self._others:
+            await other.close()
 
     async def create(self) -> None:
         await self.registry.create(ID)

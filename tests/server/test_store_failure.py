@@ -264,11 +264,11 @@ class _Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def load_session(self, session_id: str) -> Any:
+    async def look(self, session_id: str) -> Any:
         if self.may_look.is_set():
-            return await self._store.load_session(session_id)
+            return await self._store.look(session_id)
         try:
-            return await self._store.load_session(session_id)
+            return await self._store.look(session_id)
         finally:
             await self.may_look.wait()
 

@@ -428,7 +428,7 @@ async def test_a_loop_that_never_lets_go_is_left_behind(
                 continue
         yield MessageEnded((Text("too late"),))
 
-    monkeypatch.setattr("perdure.server.command.GRACE_S", 0.01)
+    monkeypatch.setattr("perdure.server.actor.GRACE_S", 0.01)
     clung = house.restart(Loops(lambda: clinging))
     sent = await clung.send("hello")
     await clung.until_partial("shown")
@@ -458,7 +458,7 @@ async def test_the_calls_of_a_loop_that_never_lets_go_get_their_results(
             except asyncio.CancelledError:
                 continue
 
-    monkeypatch.setattr("perdure.server.command.GRACE_S", 0.01)
+    monkeypatch.setattr("perdure.server.actor.GRACE_S", 0.01)
     clung = house.restart(Loops(lambda: clinging))
     await clung.send("hello")
     await clung.until(lambda look: look.last_seq >= 5)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeVar
 
-from perdure.codec import Draft, Entry, seal
+from perdure import clock
+from perdure.codec import Draft
 from perdure.entry import Message
 from perdure.errors import (
     AppendConflictError,
@@ -31,18 +32,27 @@ from perdure.errors import (
     UnrecoverableError,
 )
 from perdure.events import MessageUpdate, RunEvent
-from perdure.fact import Claimed, LeafMoved, MessageQueued, TurnEnded, TurnReason, TurnStarted
+from perdure.fact import Claimed, LeafMoved, MessageQueued, TurnEnded, TurnReason
 from perdure.loop import Loop
 from perdure.run import Driver, RunContext
+from perdure.server.batch import chain, started
 from perdure.server.idempotency import ended_id_of, turn_id_of
 from perdure.server.journal import JournalStore
-from perdure.server.look import CUT_OFF, SessionLook, look_of
+from perdure.server.limit import Limits
+from perdure.server.look import SessionLook, cut_off, look_of
 from perdure.server.mailbox import Mailbox
 from perdure.server.partial import Partial, Partials
 from perdure.server.path import load_model_path, load_open_calls
 from perdure.server.port import FeedPort, Loops, make_loop
-from perdure.server.replay import replay
-from perdure.server.state import QueuedMessage, State, encode_state, fold, place
+from perdure.server.replay import replay, replay_all
+from perdure.server.state import (
+    QueuedMessage,
+    State,
+    encode_state,
+    fold,
+    place,
+    take_snapshot,
+)
 from perdure.server.turn import GRACE_S, Turn, describe
 from perdure.store import Receipt, Session
 from perdure.view import model_view, repairs
@@ -68,6 +78,8 @@ class Actor:
         loops: Loops,
         feed: FeedPort,
         node_id: str,
+        limits: Limits,
+        on_rest: Callable[[str], None],
     ) -> None:
         self.session_id = session_id
         self.failure: str | None = None
@@ -75,6 +87,8 @@ class Actor:
         self._loops = loops
         self._feed = feed
         self._node_id = node_id
+        self._limits = limits
+        self._on_rest = on_rest
         self._mailbox = Mailbox()
         self._session: Session | None = None
         self._state: State | None = None
@@ -85,6 +99,7 @@ class Actor:
         self._dying: set[asyncio.Task[Sequence[Message]]] = set()
         self._stuck: set[asyncio.Task[Sequence[Message]]] = set()
         self._watchers: set[asyncio.Task[None]] = set()
+        self._is_doubted = False
         self._partials = Partials()
         self._told: object = None
         self._refusal: PerdureError | None = None
@@ -107,6 +122,18 @@ class Actor:
         return self._turn
 
     @property
+    def is_blank(self) -> bool:
+        """Whether it holds nothing that a new one would not come to hold."""
+        is_quiet = self._turn is None and not self._mailbox.is_busy and not self._dying
+        return is_quiet and self._state is None and self.failure is None and self._lost is None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is awake and nothing runs; a loop that never lets go is not waited for."""
+        is_quiet = self._turn is None and self._starting is None and self._dying <= self._stuck
+        return is_quiet and self._state is not None
+
+    @property
     def live(self) -> frozenset[str]:
         """The ids of turns that nobody has to be told were cut off.
 
@@ -119,7 +146,16 @@ class Actor:
 
     def look(self) -> SessionLook:
         """The session as it stands, inside a command."""
-        return look_of(self.session, self.state, live=self.live, failure=self.failure)
+        return self._look_of(self.session, self.state)
+
+    def _look_of(self, session: Session, state: State) -> SessionLook:
+        return look_of(
+            session,
+            state,
+            live=self.live,
+            failure=self.failure,
+            quarantine_after=self._limits.quarantine_after,
+        )
 
     def partials(self) -> list[Partial]:
         """The text so far of each part in the making."""
@@ -164,14 +200,17 @@ class Actor:
         if self._state is not None:
             return
         try:
-            session = await self.store.load_session(self.session_id)
-            state = State()
+            look = await self.store.look(self.session_id)
+            if self._is_doubted:  # damage was met, somewhere: it is looked for from the beginning
+                state = await replay(self.store, self.session_id, State())
+            else:
+                state = await replay_all(self.store, look)
             for _ in range(CLAIM_TRIES):
-                state = await replay(self.store, self.session_id, state)
-                self._session, self._state = session, state
+                self._session, self._state = look.session, state
                 try:
                     await self.append(self._claim())
                 except AppendConflictError:
+                    state = await replay(self.store, self.session_id, state)
                     continue
                 break
             else:
@@ -183,22 +222,31 @@ class Actor:
             self.fail(error)
             raise
         self.failure = self._lost = None
+        self._is_doubted = False
         self._tell()
 
     def _claim(self) -> list[Draft]:
         state = self.state
         drafts: list[Draft] = [Claimed(epoch=state.epoch + 1, node=self._node_id)]
         if state.turn is not None:
-            lost = f"the server lost the session: {self._lost}" if self._lost else CUT_OFF
-            drafts.append(self._ended(state.turn.turn_id, "interrupted", lost))
+            turn_id = state.turn.turn_id
+            if self._lost:
+                lost = f"the server lost the session: {self._lost}"
+                drafts.append(self._ended(turn_id, "interrupted", lost))
+            else:
+                reason, cause = cut_off(state.turn, self._limits.quarantine_after)
+                drafts.append(self._ended(turn_id, reason, cause, crashed=True))
         return drafts
 
-    def _ended(self, turn_id: str, reason: TurnReason, cause: str | None) -> TurnEnded:
+    def _ended(
+        self, turn_id: str, reason: TurnReason, cause: str | None, *, crashed: bool = False
+    ) -> TurnEnded:
         return TurnEnded(
             id=ended_id_of(self.session.incarnation, turn_id),
             turn_id=turn_id,
             reason=reason,
             cause=cause,
+            crashed=crashed,
         )
 
     async def damage(self, error: UnrecoverableError) -> None:
@@ -218,7 +266,7 @@ class Actor:
 
         """
         state, session = self.state, self.session
-        batch = _chain(drafts, state.leaf_id)
+        batch = chain(drafts, state.leaf_id)
         after = fold(state, place(state, batch))
         try:
             receipt = await self.store.append_entries(
@@ -237,7 +285,47 @@ class Actor:
         for stored in receipt.entries:
             self._partials.drop(stored.id)
         self._tell()
+        every = self._limits.snapshot_every
+        if after.last_seq // every > state.last_seq // every:
+            saver = asyncio.create_task(self._save(after, session))
+            self._watchers.add(saver)
+            saver.add_done_callback(self._watchers.discard)
         return receipt
+
+    async def _save(self, state: State, session: Session) -> None:
+        """Keeps a snapshot. It is beside what commands do: where it fails nothing is lost."""
+        snapshot = take_snapshot(state, session.incarnation)
+        try:
+            await self.store.put_snapshot(self.session_id, snapshot)
+            await self.store.prune_snapshots(self.session_id)
+        except PerdureError as error:
+            _log.warning("no snapshot of session %r: %s", self.session_id, error)
+
+    async def prune_snapshots(self) -> None:
+        """Forgets old snapshots, inside a command; where it fails nothing is lost."""
+        try:
+            await self.store.prune_snapshots(self.session_id)
+        except PerdureError as error:
+            _log.warning("old snapshots of session %r: %s", self.session_id, error)
+
+    async def offload(self, let_go: Callable[[], bool]) -> bool:
+        """Keeps a snapshot and drops the state, if nothing runs and `let_go()` then says so.
+
+        A step that waits stays this actor's, even if nobody waits for it any more. Nothing is
+        awaited between `let_go` and the end: whoever comes after it finds this actor
+        gone from where it was, and has another one.
+        """
+
+        async def step() -> bool:
+            if not self.is_at_rest:
+                return False
+            await self._save(self.state, self.session)
+            if self._mailbox.has_more or not self.is_at_rest or not let_go():
+                return False
+            self._state = self._session = None
+            return True
+
+        return await self._mailbox.do(step)
 
     def fail(self, error: PerdureError) -> None:
         """Drops what the actor holds. The session is unrecoverable while the store refuses it.
@@ -251,16 +339,19 @@ class Actor:
         is_refusal = isinstance(error, StoreError | UnrecoverableError)
         if is_refusal and not isinstance(error, AppendConflictError):
             self.failure = self._lost
+        if isinstance(error, UnrecoverableError):
+            self._is_doubted = True
         if turn is not None:
             self._leave(turn)
             turn.lose(error)
         gone = isinstance(error, SessionDeletedError | SessionNotFoundError)
         if state is not None and self._session is not None and not gone:
-            self._tell_look(look_of(self._session, state, failure=self.failure))
+            self._tell_look(self._look_of(self._session, state))
 
     def _leave(self, turn: Turn) -> None:
         """Lets a run end by itself: what it still wants to store is refused."""
         self._dying.add(turn.task)
+        turn.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         turn.task.add_done_callback(self._dying.discard)
         turn.task.add_done_callback(self._stuck.discard)
 
@@ -291,7 +382,7 @@ class Actor:
         """
         loop = await self.build_loop()
         turn_id = turn_id_of(self.session.incarnation, message.id)
-        drafts = [*before, *await self._repairs(), _started(turn_id, message), message]
+        drafts = [*before, *await self._repairs(), started(turn_id, message), message]
         return await self._launch(loop, turn_id, drafts, message.id), turn_id
 
     async def _repairs(self) -> list[Message]:
@@ -307,7 +398,7 @@ class Actor:
         drafts: list[Draft] = []
         if self.state.leaf_id != message_id:
             drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
-        drafts.append(_started(turn_id, message, resends=resends))
+        drafts.append(started(turn_id, message, resends=resends))
         return await self._launch(loop, turn_id, drafts, message_id, message)
 
     async def _launch(
@@ -353,6 +444,9 @@ class Actor:
         context = RunContext(self.session_id, turn_id=turn_id, input=(message,), messages=messages)
         driver = Driver(context, _TurnJournal(self, turn_id), emit)
         turn = Turn(context, run())
+        turn.accompany(self._let_go(turn))
+        if (limit_s := self._limits.turn_limit_s) is not None:
+            turn.accompany(self._expire(turn, limit_s))
         watcher = asyncio.create_task(self._watch(turn))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
@@ -370,34 +464,68 @@ class Actor:
 
     async def _watch(self, turn: Turn) -> None:
         """Ends the turn when its run is over. The outermost frame of a turn."""
-        await asyncio.wait([turn.task])
+        either: list[asyncio.Future[Any]] = [turn.task, turn.ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not turn.task.done():
+            return  # it ended without its run, which was left behind
         reason, cause = turn.outcome()
+        damage = turn.damage
+
+        async def step() -> None:
+            if self._turn is turn and damage is not None:
+                self.fail(damage)
+            elif self._turn is turn:
+                await self._end_somehow(turn, self._end(turn, reason, cause))
+
+        await self._mailbox.do(step)
+
+    async def _end_somehow(self, turn: Turn, ending: Coroutine[Any, Any, None]) -> None:
+        """Ends the turn, or loses it: one that nobody ends would run for ever."""
+        try:
+            await ending
+        except PerdureError as error:
+            _log.warning("turn %s of session %r: %s", turn.turn_id, self.session_id, error)
+            if self._turn is turn:
+                self.fail(error)
+        except Exception as error:
+            _log.exception("turn %s of session %r", turn.turn_id, self.session_id)
+            self.fail(StoreError(f"the turn's end could not be stored: {describe(error)}"))
+
+    async def _expire(self, turn: Turn, limit_s: float) -> None:
+        """Asks a turn to end that outlives its time limit."""
+        await clock.sleep(limit_s)
+        _log.warning("turn %s of session %r: time limit", turn.turn_id, self.session_id)
+        turn.ask_to_end("failed", f"it ran for more than {limit_s:g} s, the time limit of a turn")
+
+    async def _let_go(self, turn: Turn) -> None:
+        """Leaves a run behind that was asked to end and does not, `GRACE_S` later."""
+        await turn.is_asked.wait()
+        await clock.sleep(GRACE_S)
+        await self._abandon(turn)
+
+    async def _abandon(self, turn: Turn) -> None:
+        """Ends a turn whose run does not let go: what it showed is kept, the run is left behind."""
 
         async def step() -> None:
             if self._turn is not turn:
                 return
-            try:
-                await self._end(turn, reason, cause)
-            except PerdureError as error:
-                _log.warning("turn %s of session %r: %s", turn.turn_id, self.session_id, error)
-                if self._turn is turn:
-                    self.fail(error)
-            except Exception as error:  # whatever it is, a turn that nobody ends would run for ever
-                _log.exception("turn %s of session %r", turn.turn_id, self.session_id)
-                self.fail(StoreError(f"the turn's end could not be stored: {describe(error)}"))
+            _log.warning(
+                "turn %s of session %r: its loop did not let go within %g s, and was left behind",
+                turn.turn_id,
+                self.session_id,
+                GRACE_S,
+            )
+            self._leave(turn)
+            self._stuck.add(turn.task)
+            await self._end_somehow(turn, self._end_without_run(turn))
 
         await self._mailbox.do(step)
 
-    async def abandon(self, turn: Turn) -> None:
-        """Ends a turn whose run does not let go: what it showed is kept, the run is left behind."""
-
-        async def step() -> None:
-            if self._turn is turn:
-                self._leave(turn)
-                kept = [*self._partials.keep("stopped"), *await self._repairs()]
-                await self._end(turn, *turn.asked, kept)
-
-        await self._mailbox.do(step)
+    async def _end_without_run(self, turn: Turn) -> None:
+        reason, cause = turn.asked
+        kept = [*self._partials.keep(reason), *await self._repairs()]
+        stuck = f"the loop did not let go within {GRACE_S:g} s and was left behind"
+        await self._end(turn, reason, f"{cause}; {stuck}" if cause else stuck, kept)
 
     async def _end(
         self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Message] = ()
@@ -413,10 +541,12 @@ class Actor:
         self._partials.clear()
         self._ended_here = turn.turn_id
         turn.ended.set_result(reason)
+        if self._turn is None:
+            self._on_rest(self.session_id)
 
     async def _end_and_start(self, drafts: list[Draft], message: Message) -> None:
         turn_id = turn_id_of(self.session.incarnation, message.id)
-        drafts += [_started(turn_id, message), message]
+        drafts += [started(turn_id, message), message]
         try:
             loop = await self.build_loop()
         except PerdureError as error:
@@ -442,7 +572,7 @@ class Actor:
     ) -> None:
         """Refuses commands with `refusal` from now on, and ends the running turn.
 
-        A loop that does not let go within `GRACE_S` is left behind: its turn is ended by replay.
+        A loop that does not let go within `GRACE_S` is left behind.
         """
         self._refusal = refusal
 
@@ -452,11 +582,13 @@ class Actor:
             return self._turn
 
         turn = await self._mailbox.do(step)
-        running: set[asyncio.Future[Any]] = {*self._dying}
+        running: set[asyncio.Future[Any]] = {*(self._dying - self._stuck)}
         if turn is not None:
             running.add(turn.ended)
         if running:
             await asyncio.wait(running, timeout=GRACE_S)
+        if turn is not None and not turn.ended.done():
+            await self._abandon(turn)
 
     async def close(self) -> None:
         """Ends the running turn as interrupted and takes no more commands."""
@@ -493,18 +625,3 @@ class _TurnJournal:
 
     async def append(self, drafts: Sequence[Draft]) -> Receipt:
         return await self._actor.append_for(self._turn_id, drafts)
-
-
-def _started(turn_id: str, message: Message, *, resends: str | None = None) -> TurnStarted:
-    return TurnStarted(id=turn_id, turn_id=turn_id, message_id=message.id, resends=resends)
-
-
-def _chain(drafts: Sequence[Draft], leaf_id: str | None) -> list[Entry]:
-    """Seals the drafts; the tree entries among them as a chain from the leaf."""
-    batch: list[Entry] = []
-    for draft in drafts:
-        entry = seal(draft, leaf_id)
-        if entry.in_tree:
-            leaf_id = entry.id
-        batch.append(entry)
-    return batch

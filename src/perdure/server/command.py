@@ -37,7 +37,7 @@ from perdure.server.actor import Actor
 from perdure.server.idempotency import message_id_of, queued_id_of, same_body, turn_id_of
 from perdure.server.look import SessionLook
 from perdure.server.path import load_model_path
-from perdure.server.turn import GRACE_S, Turn, describe
+from perdure.server.turn import Turn, describe
 
 
 class Sent(Struct, frozen=True):
@@ -183,9 +183,6 @@ async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> St
     turn = await actor.command(ask)
     if turn is None:
         return Stopped(stopped=False, turn_id=turn_id)
-    ended, _ = await asyncio.wait([turn.ended], timeout=GRACE_S)
-    if not ended:
-        await actor.abandon(turn)
     reason = await asyncio.shield(turn.ended)
     return Stopped(stopped=reason == "stopped", turn_id=turn.turn_id)
 
@@ -327,9 +324,24 @@ async def compact(actor: Actor, keep_turns: int) -> Compacted:
         if actor.state.leaf_id != leaf_id:
             raise AppendConflictError(actor.session_id, seq, actor.state.last_seq)
         receipt = await actor.append([entry])
+        await actor.prune_snapshots()
         return Compacted(receipt.entries[0], entry.id)
 
     return await actor.command(store)
+
+
+async def reopen(actor: Actor) -> SessionLook:
+    """Wakes the session; one that was unrecoverable is well again where the cause is gone.
+
+    Raises:
+        PerdureError: as `Actor.command`: the cause is still there.
+
+    """
+
+    async def step(again: bool) -> SessionLook:
+        return actor.look()
+
+    return await actor.command(step)
 
 
 def _check_idle(actor: Actor) -> None:

@@ -14,13 +14,28 @@ from msgspec import Struct
 
 from perdure.entry import Json
 from perdure.fact import TurnReason
-from perdure.server.state import State
+from perdure.server.limit import Limits
+from perdure.server.state import OpenTurn, State
 from perdure.store import Session
 
 Status = Literal["idle", "running", "waiting", "interrupted", "failed", "unrecoverable", "deleted"]
 
 CUT_OFF = "the server ended in the middle of the turn, or lost the session"
 """Why a turn is interrupted that has no end and runs nowhere that is known."""
+
+QUARANTINE_AFTER = Limits().quarantine_after
+
+
+def cut_off(turn: OpenTurn, quarantine_after: int) -> tuple[Literal["interrupted", "failed"], str]:
+    """The end of a turn that runs nowhere: `failed` if the server died in it that often."""
+    crashes = turn.crashes + 1
+    if crashes < quarantine_after:
+        return "interrupted", CUT_OFF
+    times = "once" if crashes == 1 else f"{crashes} times"
+    return "failed", (
+        f"the server ended in the middle of this turn {times}, so it is in quarantine: it may be "
+        "what ends the server. It is sent again only when somebody asks for that"
+    )
 
 
 class TurnLook(Struct, frozen=True):
@@ -78,14 +93,16 @@ def look_of(
     live: Collection[str] = (),
     failure: str | None = None,
     deleted: bool = False,
+    quarantine_after: int = QUARANTINE_AFTER,
 ) -> SessionLook:
     """The look at a session in this state.
 
     `live` are the ids of the turns alive in this process; an open turn that is none of them is
-    shown as what the next wake will make of it: interrupted. `failure` is why
+    shown as what the next wake will make of it: interrupted, or failed where the server died in it
+    `quarantine_after` times. `failure` is why
     the session is unrecoverable.
     """
-    turn, last = _turns(state, live)
+    turn, last = _turns(state, live, quarantine_after)
     status, cause = _status(turn, last)
     if failure is not None:
         status, cause = "unrecoverable", failure
@@ -107,12 +124,15 @@ def look_of(
     )
 
 
-def _turns(state: State, live: Collection[str]) -> tuple[TurnLook | None, LastTurnLook | None]:
+def _turns(
+    state: State, live: Collection[str], quarantine_after: int
+) -> tuple[TurnLook | None, LastTurnLook | None]:
     turn, last = state.turn, state.last_turn
     if turn is not None and turn.turn_id in live:
         shown = TurnLook(turn.turn_id, turn.message_id, turn.started_at)
     elif turn is not None:
-        return None, LastTurnLook(turn.turn_id, turn.message_id, "interrupted", CUT_OFF)
+        reason, cause = cut_off(turn, quarantine_after)
+        return None, LastTurnLook(turn.turn_id, turn.message_id, reason, cause)
     else:
         shown = None
     if last is None:

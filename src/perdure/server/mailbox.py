@@ -21,6 +21,16 @@ class Mailbox:
         self._steps: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = deque()
         self._worker: asyncio.Task[None] | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step is being taken or waits."""
+        return self._worker is not None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a step waits behind the one that is being taken."""
+        return bool(self._steps)
+
     async def do(self, step: Callable[[], Awaitable[_T]]) -> _T:
         """Runs the step when its time comes; returns what it returns, raises what it raises."""
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()

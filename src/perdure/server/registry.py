@@ -31,11 +31,13 @@ from perdure.server import command
 from perdure.server.actor import Actor
 from perdure.server.command import Compacted, Sent, Stopped
 from perdure.server.journal import JournalStore
+from perdure.server.limit import Limits
 from perdure.server.look import SessionLook, look_of
 from perdure.server.partial import Partial
 from perdure.server.path import load_whole_path
 from perdure.server.port import FeedPort, Loops
-from perdure.server.replay import replay
+from perdure.server.replay import load_state, replay
+from perdure.server.roster import Roster
 from perdure.server.state import State, decode_state, encode_state, fold, place
 from perdure.server.transcript import TranscriptPage, load_transcript
 from perdure.store import Look, Page, check_session_id
@@ -50,15 +52,27 @@ class Registry:
     """The server's sessions. One process owns a store; `node_id` is random in each."""
 
     def __init__(
-        self, store: JournalStore, loops: Loops, feed: FeedPort, *, node_id: str | None = None
+        self,
+        store: JournalStore,
+        loops: Loops,
+        feed: FeedPort,
+        *,
+        node_id: str | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._store = store
         self._loops = loops
         self._feed = feed
         self._node_id = node_id if node_id is not None else clock.new_id()
-        self._actors: dict[str, Actor] = {}
+        self._limits = limits or Limits()
+        self._roster = Roster(self._make_actor, self._limits)
         self._closing = False
         self._folded: dict[tuple[str, str], State] = {}
+
+    @property
+    def live_actors(self) -> int:
+        """How many actors are in memory; looking makes none."""
+        return len(self._roster)
 
     async def create(
         self, session_id: str | None = None, loop: str | None = None
@@ -126,7 +140,7 @@ class Registry:
         return await self._show(look)
 
     async def _show(self, look: Look) -> SessionLook:
-        actor = self._actors.get(look.session.id)
+        actor = self._roster.get(look.session.id)
         failure = look.damage or (actor.failure if actor is not None else None)
         state = decode_state(look.summary) or State()
         if state.last_seq != look.last_seq:
@@ -135,8 +149,13 @@ class Registry:
             except UnrecoverableError as error:
                 failure = failure or str(error)
                 state = replace(state, last_seq=look.last_seq)
-        live = actor.live if actor is not None else ()
-        return look_of(look.session, state, live=live, failure=failure)
+        return look_of(
+            look.session,
+            state,
+            live=actor.live if actor is not None else (),
+            failure=failure,
+            quarantine_after=self._limits.quarantine_after,
+        )
 
     async def _catch_up(self, look: Look, state: State) -> State:
         """Folds what others than a server appended since the summary was stored; writes nothing.
@@ -145,8 +164,8 @@ class Registry:
         """
         key = (look.session.id, look.session.incarnation)
         state = max(state, self._folded.pop(key, State()), key=lambda each: each.last_seq)
-        if state.last_seq > look.last_seq:
-            state = State()
+        if not 0 < state.last_seq <= look.last_seq:
+            state = await load_state(self._store, look)
         state = self._folded[key] = await replay(self._store, look.session.id, state)
         while len(self._folded) > MOST_FOLDED:
             del self._folded[next(iter(self._folded))]
@@ -207,7 +226,7 @@ class Registry:
 
     def partials(self, session_id: str) -> Sequence[Partial]:
         """The text so far of each part in the making; synchronous, so that no delta slips by."""
-        actor = self._actors.get(session_id)
+        actor = self._roster.get(session_id)
         return actor.partials() if actor is not None else ()
 
     async def send(
@@ -241,6 +260,10 @@ class Registry:
     async def go_on(self, session_id: str) -> Sent:
         """Runs a held queue from its first message."""
         return await self._command(session_id, command.go_on)
+
+    async def reopen(self, session_id: str) -> SessionLook:
+        """Wakes a session that was unrecoverable; see `command.reopen`."""
+        return await self._command(session_id, command.reopen)
 
     async def discard_queued(self, session_id: str, message_id: str) -> None:
         """Discards one message that waits."""
@@ -289,15 +312,15 @@ class Registry:
             look = await self.look(session_id)
         except UnrecoverableError:
             look = None  # it can be deleted, and not shown
-        await complete(self._delete(self._actor(session_id)))
+        await complete(self._delete(session_id))
         if look is not None:
             gone = replace(look, status="deleted", turn=None, queued=(), held=False, cause=None)
             self._feed.status(gone)
 
-    async def _delete(self, actor: Actor) -> None:
-        await actor.delete()
-        if self._actors.get(actor.session_id) is actor:
-            del self._actors[actor.session_id]
+    async def _delete(self, session_id: str) -> None:
+        async with self._roster.use(session_id) as actor:
+            await actor.delete()
+            self._roster.drop(actor)
 
     async def close(self) -> None:
         """Takes no more commands and ends the running turns as interrupted; idempotent.
@@ -305,32 +328,35 @@ class Registry:
         Bounded: what a loop does not let go of in time is ended by the next replay.
         """
         self._closing = True
-        await asyncio.gather(*(actor.close() for actor in self._actors.values()))
+        await asyncio.gather(*(actor.close() for actor in await self._roster.close()))
 
     def _check_open(self) -> None:
         if self._closing:
             raise ServerClosingError
 
-    def _actor(self, session_id: str) -> Actor:
-        actor = self._actors.get(session_id)
-        if actor is None:
-            actor = Actor(session_id, self._store, self._loops, self._feed, self._node_id)
-            self._actors[session_id] = actor
-        return actor
+    def _make_actor(self, session_id: str) -> Actor:
+        return Actor(
+            session_id,
+            self._store,
+            self._loops,
+            self._feed,
+            self._node_id,
+            self._limits,
+            self._roster.rested,
+        )
 
     async def _command(self, session_id: str, run: Callable[[Actor], Awaitable[_T]]) -> _T:
         check_session_id(session_id)
         self._check_open()
-        actor = self._actor(session_id)
-        try:
-            return await run(actor)
-        except SessionNotFoundError:
-            if self._actors.get(session_id) is actor:
-                del self._actors[session_id]
-            raise
-        except (StoreError, UnrecoverableError):
-            await self._tell_failure(session_id, actor)
-            raise
+        async with self._roster.use(session_id) as actor:
+            try:
+                return await run(actor)
+            except SessionNotFoundError:
+                self._roster.drop(actor)
+                raise
+            except (StoreError, UnrecoverableError):
+                await self._tell_failure(session_id, actor)
+                raise
 
     async def _tell_failure(self, session_id: str, actor: Actor) -> None:
         if actor.failure is None:
@@ -346,8 +372,8 @@ class Registry:
         try:
             yield
         except UnrecoverableError as error:
-            actor = self._actor(session_id)
-            if actor.failure is None:
-                await actor.damage(error)
-                await self._tell_failure(session_id, actor)
+            async with self._roster.use(session_id) as actor:
+                if actor.failure is None:
+                    await actor.damage(error)
+                    await self._tell_failure(session_id, actor)
             raise

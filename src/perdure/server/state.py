@@ -7,7 +7,7 @@ is also the session's *summary*: the bytes that are stored beside the entries it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,9 +29,11 @@ from perdure.fact import (
     TurnReason,
     TurnStarted,
 )
+from perdure.snapshot import Snapshot, Upcast, read_sealed, seal
 
-SCHEMA = 1
-"""The number of the serialised form; a summary of another one counts as absent."""
+SCHEMA = 2
+"""The number of the serialised form *and* of what `apply` makes of a journal: either one changes
+with it. Schema 1 did not count crashes, and had no digest."""
 
 INLINE_BYTES = 2 * 1024
 """How much of a queued message is in the state, which is stored anew with every entry."""
@@ -48,20 +50,25 @@ class Claim(Struct, frozen=True, array_like=True):
 
 
 class OpenTurn(Struct, frozen=True, array_like=True):
-    """The turn that has no end yet."""
+    """The turn that has no end yet; the server died in `crashes` turns that it resends."""
 
     turn_id: str
     message_id: str
     started_at: datetime
+    crashes: int = 0
 
 
 class EndedTurn(Struct, frozen=True, array_like=True):
-    """The turn that ended last."""
+    """The turn that ended last.
+
+    `crashes`: in how many turns the server died, of this one and those that it resends.
+    """
 
     turn_id: str
     message_id: str
     reason: TurnReason
     cause: str | None
+    crashes: int = 0
 
 
 class QueuedMessage(Struct, frozen=True, array_like=True):
@@ -96,20 +103,37 @@ class State(Struct, frozen=True):
         return next((each for each in self.queue if each.message_id == message_id), None)
 
 
+def _count_crashes(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 to 2: what was not counted counts from here on."""
+    return value
+
+
+_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes}
+
+
 def encode_state(state: State) -> bytes:
-    """The state as a summary's bytes."""
-    return encode(state)
+    """The state as the bytes of a summary or a snapshot, sealed."""
+    return seal(encode(state))
 
 
 def decode_state(summary: bytes | None) -> State | None:
     """The state of a summary's bytes; None where there is none that this version can read."""
     if summary is None:
         return None
-    try:
-        state = msgspec.json.decode(summary, type=State)
-    except msgspec.DecodeError:
+    return read_sealed(summary, State, schema=SCHEMA, upcasts=_UPCASTS)
+
+
+def take_snapshot(state: State, incarnation: str) -> Snapshot:
+    """The state as a snapshot."""
+    return Snapshot(state.last_seq, state.schema, incarnation, encode_state(state))
+
+
+def read_snapshot(snapshot: Snapshot, *, incarnation: str, last_seq: int) -> State | None:
+    """The state of a snapshot; None where it counts as absent for this journal."""
+    if not snapshot.fits(incarnation, last_seq):
         return None
-    return state if state.schema == SCHEMA else None
+    state = decode_state(snapshot.data)
+    return state if state is not None and state.last_seq == snapshot.seq else None
 
 
 def fold(state: State, entries: Iterable[StoredEntry]) -> State:
@@ -168,17 +192,21 @@ def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
             if epoch <= state.epoch:
                 raise _broken(stored, f"epoch {epoch} was claimed after epoch {state.epoch}")
             return {"claim": Claim(epoch, node)}
-        case TurnStarted(turn_id=turn_id, message_id=message_id):
+        case TurnStarted(turn_id=turn_id, message_id=message_id, resends=resends):
             if state.turn is not None:
                 raise _broken(stored, f"turn {turn_id!r} starts inside {state.turn.turn_id!r}")
+            last = state.last_turn
+            is_resent = last is not None and last.turn_id == resends
+            crashes = last.crashes if last is not None and is_resent else 0
             return {
-                "turn": OpenTurn(turn_id, message_id, stored.created_at),
+                "turn": OpenTurn(turn_id, message_id, stored.created_at, crashes),
                 "queue": _without(state.queue, message_id),
             }
-        case TurnEnded(turn_id=turn_id, reason=reason, cause=cause):
+        case TurnEnded(turn_id=turn_id, reason=reason, cause=cause, crashed=crashed):
             if state.turn is None or state.turn.turn_id != turn_id:
                 return {}
-            ended = EndedTurn(turn_id, state.turn.message_id, reason, cause)
+            crashes = state.turn.crashes + crashed
+            ended = EndedTurn(turn_id, state.turn.message_id, reason, cause, crashes)
             return {"turn": None, "last_turn": ended}
         case MessageQueued() as queued:
             if state.queued(queued.message_id) is not None:

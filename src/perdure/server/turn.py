@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from perdure.entry import Message
-from perdure.errors import PerdureError
+from perdure.entry import Ending, Message
+from perdure.errors import PerdureError, UnrecoverableError
 from perdure.fact import TurnReason
 from perdure.run import RunContext
 
@@ -30,11 +30,17 @@ class Turn:
         self.ended: asyncio.Future[TurnReason] = asyncio.get_running_loop().create_future()
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self.task = asyncio.create_task(run)
+        self.is_asked = asyncio.Event()
         self._context = context
-        self._asked: tuple[TurnReason, str | None] | None = None
+        self._asked: tuple[Ending, str | None] | None = None
+
+    def accompany(self, companion: Coroutine[Any, Any, None]) -> None:
+        """Runs something beside the turn until the turn's end is stored."""
+        task = asyncio.create_task(companion)
+        self.ended.add_done_callback(lambda _: task.cancel())
 
     @property
-    def asked(self) -> tuple[TurnReason, str | None]:
+    def asked(self) -> tuple[Ending, str | None]:
         """Why it was asked to end."""
         return self._asked or ("interrupted", "the run was cancelled")
 
@@ -43,11 +49,12 @@ class Turn:
         """Whether somebody asked it to end before it is through."""
         return self._asked is not None
 
-    def ask_to_end(self, reason: Literal["stopped", "interrupted"], cause: str | None) -> None:
+    def ask_to_end(self, reason: Ending, cause: str | None) -> None:
         """Cancels the run; the first reason counts, and every asking cancels again."""
         if self._asked is None:
             self._asked = (reason, cause)
             self._context.ending = reason
+            self.is_asked.set()
         self.task.cancel()
 
     def outcome(self) -> tuple[TurnReason, str | None]:
@@ -60,6 +67,12 @@ class Turn:
         if not isinstance(error, PerdureError):
             _log.error("turn %s: the loop failed", self.turn_id, exc_info=error)
         return self._asked or ("failed", describe(error))
+
+    @property
+    def damage(self) -> UnrecoverableError | None:
+        """The damage that the finished run met in its journal."""
+        error = None if self.task.cancelled() else self.task.exception()
+        return error if isinstance(error, UnrecoverableError) else None
 
     def lose(self, error: PerdureError) -> None:
         """The store failed: the run is cancelled, and who waits for the turn's end is told why."""
