@@ -1,6 +1,6 @@
 """How long `import perdure` takes in a fresh interpreter, against an empty interpreter.
 
-    python bench/import_time.py [--rounds 20]
+    python -m bench.import_time [--rounds 20]
 
 Every round starts both, one after the other; the figures are medians. The bound is 100 ms.
 """

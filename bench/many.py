@@ -105,16 +105,16 @@ async def measure(folder: Path, rounds: int) -> report.Measured:
                     await steps(many.open_session), await steps(few.open_session)
                 )
                 series["append to one"].add(await steps(many.append), await steps(few.append))
-        for what, each in series.items():
-            if each.ours:
+        for what, found in series.items():
+            if found.ours:
                 figures.append(
                     report.Figure(
                         f"{NAMES[kind]}, 100,000 sessions: {what}",
-                        each.medians[0],
+                        found.medians[0],
                         "ms",
                         "the same with 100",
-                        each.medians[1],
-                        each.ratio,
+                        found.medians[1],
+                        found.ratio,
                         at_most=AT_MOST,
                     )
                 )

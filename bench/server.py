@@ -1,6 +1,6 @@
 """What sending, stopping, branching and a page of history cost, in a long session and a short one.
 
-    python bench/server.py [--rounds 40] [--folder DIR]
+    python -m bench.server [--rounds 40] [--folder DIR]
 
 A server's registry on one SQLite file with two sessions, of 10 and of 10,000 messages. Each round
 does the same to both, one right after the other; a figure is the median of its rounds, and the

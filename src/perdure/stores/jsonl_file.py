@@ -252,7 +252,7 @@ class JournalFile:
 
     def _write(self, appends: Sequence[Append]) -> list[Receipt | PerdureError]:
         try:
-            fd = self._catch_up()
+            fd, size = self._catch_up()
         except JournalCorruptError:
             self._unlock()  # and remember what was sound: it cannot become less
             raise
@@ -270,7 +270,7 @@ class JournalFile:
                 if self._unsynced_from is not None:
                     self._write_again(fd, sound.size)
                 if new:
-                    self._cut_torn_tail(fd, sound)
+                    self._cut_torn_tail(fd, sound, size)
                     self._append(fd, sound, new)
                 elif self._durable and self._synced_size < sound.size:
                     self._sync(fd, sound.size)
@@ -289,19 +289,17 @@ class JournalFile:
             except OSError:
                 self.close()
 
-    def _catch_up(self) -> int:
-        """Locks the file and reads what others appended; leaves it locked."""
+    def _catch_up(self) -> tuple[int, int]:
+        """Locks the file and reads what others appended; leaves it locked. Also its size."""
         fd = self._fd
         with unavailable(f"{self._path} cannot be read"):
-            if fd is not None and not self._is_in_place(fd):
+            size = None if fd is None else self._lock_in_place(fd)
+            if fd is None or size is None:
                 self.close()
-                fd = None
-            if fd is None:
                 flags = os.O_RDWR | os.O_APPEND
                 fd = self._fd = self._disk.open_journal(self._path, self.session_id, flags)
-            self._lock(fd)
-            size = self._disk.size(fd)
-            if not self._is_in_place(fd):
+                size = self._lock_in_place(fd)
+            if size is None:
                 raise StoreUnavailableError(
                     f"{self._path} was moved or removed meanwhile; nothing was stored: try again"
                 )
@@ -315,11 +313,19 @@ class JournalFile:
                 self._sound = sound
             else:
                 _check_not_shorter(sound, size)
-                read_on(sound, self._disk.read_bytes(fd, sound.size, size))
-        return fd
+                if size > sound.size:
+                    read_on(sound, self._disk.read_bytes(fd, sound.size, size))
+        return fd, size
 
-    def _is_in_place(self, fd: int) -> bool:
-        return self._disk.is_named(fd, self._path)
+    def _lock_in_place(self, fd: int) -> int | None:
+        """Locks the file; its size, or None if it is not the one of its name any more."""
+        if not self._disk.lock(fd):
+            if not self._disk.is_named(fd, self._path):
+                return None  # whoever holds it need not be waited for
+            self._lock(fd)
+        found, named = self._disk.stat(fd), self._disk.stat_name(self._path)
+        is_in_place = named is not None and identity(named) == identity(found)
+        return found.st_size if is_in_place else None
 
     def _lock(self, fd: int) -> None:
         for _ in range(int(LOCK_WAIT_S / _LOCK_STEP_S)):
@@ -372,9 +378,8 @@ class JournalFile:
             place = f"{self._path}, line {seq + 1}, byte {start}"
             raise JournalCorruptError(self.session_id, seq, place, str(error)) from error
 
-    def _cut_torn_tail(self, fd: int, sound: Sound) -> None:
+    def _cut_torn_tail(self, fd: int, sound: Sound, size: int) -> None:
         """Moves what is beyond the sound part into a side file: it was never acknowledged."""
-        size = self._disk.size(fd)
         if size == sound.size:
             return
         torn = self._disk.read_bytes(fd, sound.size, size)
