@@ -13,6 +13,7 @@ from perdure.fact import Policy, TurnEnded
 from perdure.loop import Loop, LoopContext, LoopEvent, LoopFactory
 from perdure.server.command import Sent
 from perdure.server.journal import JournalStore
+from perdure.server.limit import Limits
 from perdure.server.look import SessionLook
 from perdure.server.registry import Registry
 from perdure.server.state import State, decode_state
@@ -77,16 +78,19 @@ class Gate:
 class House:
     """A server's registry in a test; `restart` makes a new one on the same store."""
 
-    def __init__(self, store: JournalStore, loops: Loops | None = None) -> None:
+    def __init__(
+        self, store: JournalStore, loops: Loops | None = None, limits: Limits | None = None
+    ) -> None:
         self.store = store
         self.loops = loops or Loops()
         self.feed = Feed()
-        self.registry = Registry(store, self.loops, self.feed)
+        self.limits = limits
+        self.registry = Registry(store, self.loops, self.feed, limits=limits)
         self._others: list[House] = []
 
-    def restart(self, loops: Loops | None = None) -> House:
+    def restart(self, loops: Loops | None = None, limits: Limits | None = None) -> House:
         """A new registry on the same store; it is closed with this one."""
-        other = House(self.store, loops or self.loops)
+        other = House(self.store, loops or self.loops, limits or self.limits)
         self._others.append(other)
         return other
 
