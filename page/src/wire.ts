@@ -17,6 +17,13 @@ export interface Part {
   href?: string;
 }
 
+/** Stands for a field that is too long for the page that it would be in. */
+export interface Elision {
+  elided: true;
+  bytes: number;
+  href: string;
+}
+
 export type Ending = "stopped" | "interrupted" | "failed";
 
 /** A tree entry has the key `parent_id`, always; a fact never has it. */
@@ -30,7 +37,7 @@ export interface Entry {
   parts?: readonly Part[];
   meta?: boolean;
   end?: Ending | null;
-  summary?: string;
+  summary?: string | Elision;
   kind?: string;
   data?: unknown;
   turn_id?: string;

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from perdure.entry import File, Message, Text, ToolCall, ToolResult
+from perdure.entry import Compaction, File, Message, Text, ToolCall, ToolResult
+from perdure.fact import ToolDispatched
+from perdure.server.app import create_app
+from perdure.server.config import Settings
+from perdure.server.cursor import START
 from perdure.server.wire import MAX_INLINE_BYTES
-from tests.server.live import running
+from perdure.stores.memory import MemoryStore
+from perdure.testing.scripted_loop import Say, ScriptedLoop, scripted_by_message
+from tests.server.live import TOKEN, OneLoop, running
 from tests.server.test_app_refusals import check, serving
 
 BIG = "é🧭\r\n" * 30_000
@@ -172,3 +182,84 @@ async def test_a_large_body_comes_through_real_http_whole() -> None:
         (said,) = (each for each in page if each.get("role") == "user")
         whole = await server.client.get(said["parts"][0]["href"])
         assert whole.content == (BIG * 20).encode()
+
+
+DISPATCHED = ToolDispatched(
+    turn_id="t", call_id="c1", name="write", arguments={"content": BIG}, idempotency_key="k"
+)
+
+
+async def test_other_fields_above_the_bound_are_elided_and_whole_at_their_address() -> None:
+    async with serving() as (client, service):
+        compaction = Compaction(summary=BIG, first_kept_id=None)
+        await service.store.create_session("a/b", entries=[DISPATCHED, compaction])
+        for page in ("entries", "transcript"):
+            shown = (await client.get(f"/v1/sessions/a%2Fb/{page}")).json()["entries"]
+            assert all(len(str(entry)) < MAX_INLINE_BYTES for entry in shown)
+        dispatched, compacted = (await client.get("/v1/sessions/a%2Fb/entries")).json()["entries"]
+        assert (dispatched["name"], dispatched["call_id"]) == ("write", "c1")
+        base = "/v1/sessions/a%2Fb/entries"
+        assert dispatched["arguments"]["href"] == f"{base}/1/fields/arguments"
+        assert (await client.get(dispatched["arguments"]["href"])).json() == {"content": BIG}
+        summary = compacted["summary"]
+        size = len(BIG.encode())
+        assert summary == {"elided": True, "bytes": size, "href": f"{base}/2/fields/summary"}
+        whole = await client.get(summary["href"])
+        assert (whole.content, whole.headers["content-type"]) == (
+            BIG.encode(),
+            "text/plain; charset=utf-8",
+        )
+        piece = await client.get(summary["href"], headers={"Range": "bytes=0-8"})
+        assert (piece.status_code, piece.content) == (206, BIG.encode()[:9])
+        check(await client.get(f"{base}/2/fields/no such"), 404, "entry_not_found")
+
+
+async def test_what_waits_is_elided_in_looks_and_whole_at_its_address() -> None:
+    hang = '[{"do": "say", "text": "shown", "cut": "hang"}]'
+    async with running(scripted_by_message) as server:
+        await server.client.post("/v1/sessions", json={"session_id": "a/b"})
+        await server.send("a%2Fb", hang)
+        await server.send("a%2Fb", BIG)
+        looks = [
+            (await server.client.get("/v1/sessions/a%2Fb")).json(),
+            (await server.client.get("/v1/sessions")).json()["sessions"][0],
+        ]
+        async with server.stream(("session", "a/b")) as events:
+            looks.append((await anext(events)).data)
+        for look in looks:
+            (part,) = look["queued"][0]["parts"]
+            assert part["elided"]
+            assert (await server.client.get(part["href"])).content == BIG.encode()
+
+
+@pytest.mark.parametrize("prefix", ["/sub", "/under a/ü"])
+async def test_addresses_begin_where_the_server_is_mounted(prefix: str) -> None:
+    app = create_app(
+        Settings(token=TOKEN), store=MemoryStore(), loops=OneLoop(ScriptedLoop([Say("hello")]))
+    )
+    outer = httpx.ASGITransport(Starlette(routes=[Mount(prefix, app)]))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=outer,
+            base_url="http://localhost",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        ) as client,
+    ):
+        service = app.state.service
+        await service.store.create_session("a/b", entries=[MESSAGE, DISPATCHED])
+        base = f"{prefix}/v1/sessions/a%2Fb"
+        message, dispatched = (await client.get(f"{base}/entries")).json()["entries"]
+        assert (await client.get(message["parts"][1]["href"])).content == BIG.encode()
+        assert (await client.get(dispatched["arguments"]["href"])).json() == {"content": BIG}
+        viewer = await service.feed.watch(
+            [("a/b", START)],
+            look=service.registry.look,
+            partials=service.registry.partials,
+            root=quote(prefix),
+        )
+        told = b""
+        while b"tool_dispatched" not in told:
+            told += await viewer.next() or b""
+        assert f'"href":"{quote(prefix)}/v1/sessions/a%2Fb/entries/1/parts/1"'.encode() in told
+        service.feed.leave(viewer)

@@ -21,6 +21,7 @@ from perdure.server.look import SessionLook
 from perdure.server.partial import Partial, Partials
 from perdure.server.registry import Registry
 from perdure.server.viewer import Viewer
+from perdure.server.write import MAX_WRITE_BYTES
 from perdure.store import Page
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import ScriptedLoop
@@ -412,6 +413,39 @@ async def test_a_session_made_anew_under_a_watched_id_ends_the_old_one_s_stream(
     assert await viewer.next() is None
     again = await world.watch(("a", START))
     assert b"new 1" in await read_until(again, b"new 2")
+    await world.close()
+
+
+@pytest.mark.parametrize("where", ["behind", "live"])
+async def test_a_write_is_bounded_over_all_its_sessions_and_each_gets_its_turn(where: str) -> None:
+    world = World()
+    ids = ["a", "b", "c", "d"]
+    entries = {each: [text("x" * 30_000) for _ in range(40)] for each in ids}
+    if where == "behind":
+        for each in ids:
+            await world.store.create_session(each, entries=entries[each])
+    else:
+        for each in ids:
+            await world.store.create_session(each)
+    viewer = await world.feed.watch(
+        [(each, START) for each in ids], look=world.look, partials=lambda _: ()
+    )
+    if where == "live":
+        assert (await viewer.next() or b"").count(b"event: status") == len(ids)
+        for each in ids:
+            await world.store.append_entries(each, entries[each])
+    parser, seen, turns = EventParser(), dict.fromkeys(ids, 0), []
+    async with asyncio.timeout(20):
+        while sum(seen.values()) < 160:
+            data = await viewer.next() or b""
+            assert len(data) <= MAX_WRITE_BYTES
+            told = [event.data for event in parser.feed(data) if event.name == "entry"]
+            turns += [{entry["session_id"] for entry in told}] if told else []
+            for entry in told:
+                seen[entry["session_id"]] += 1
+                assert entry["seq"] == seen[entry["session_id"]]
+    assert set().union(*turns[: len(ids) + 1]) == set(ids)
+    world.feed.leave(viewer)
     await world.close()
 
 

@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from perdure.server import write
 from tests.server import seeded_loop
 from tests.server.feed_world import World
 
@@ -29,7 +30,9 @@ def play(seed: int) -> int:
         steps = seeded_loop.steps()
 
     try:
-        seeded_loop.run(dice, main())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(write, "MAX_WRITE_BYTES", dice.choice((write.MAX_WRITE_BYTES, 700)))
+            seeded_loop.run(dice, main())
     except BaseException as error:
         error.add_note(f"this was seed {seed}: PERDURE_FEED_SEED={seed} plays it again")
         raise

@@ -2,7 +2,7 @@ import { Component } from "preact";
 import type { Block } from "../blocks";
 import { showFullTime } from "../format";
 import { showJson } from "../json";
-import type { Entry, Part } from "../wire";
+import type { Elision, Entry, Part } from "../wire";
 import { Elided } from "./Elided";
 import { Fold } from "./Fold";
 import { Markdown } from "./Markdown";
@@ -124,11 +124,21 @@ function Orphan({ part }: { part: Part }) {
 }
 
 /** An entry that is no message of the conversation, behind a fold. */
-function Aside({ entry, label, text, isCode }: { entry: Entry; label: string; text: string; isCode?: boolean }) {
+interface AsideProps {
+  entry: Entry;
+  label: string;
+  text: string | Elision;
+  isCode?: boolean;
+}
+
+function Aside({ entry, label, text, isCode }: AsideProps) {
   return (
     <div class="aside" data-testid="aside" data-entry-id={entry.id} data-seq={entry.seq} data-type={entry.type}>
       <Fold class="reasoning" summary={label}>
-        {() => (isCode ? <pre>{text}</pre> : <p class="plain">{text}</p>)}
+        {() => {
+          if (typeof text !== "string") return <Elided href={text.href} bytes={text.bytes} />;
+          return isCode ? <pre>{text}</pre> : <p class="plain">{text}</p>;
+        }}
       </Fold>
     </div>
   );

@@ -26,6 +26,7 @@ from perdure.server.outer import Outer
 from perdure.server.page import get_asset, get_page
 from perdure.server.port import Loops
 from perdure.server.problem import Refused, problem, problem_of
+from perdure.server.segment import root_of
 from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session_route import wanted_of
 from perdure.server.sse import DIRECT_SEND, HEADERS, send_stream
@@ -143,6 +144,7 @@ class StreamEndpoint:
             look=service.registry.look,
             partials=service.registry.partials,
             listing=listing,
+            root=root_of(request),
         )
         await send_stream(service.feed, viewer, scope, receive, send)
 

@@ -39,10 +39,11 @@ class Feed:
         self._heartbeat_s = heartbeat_s
         self._backlog_bytes = backlog_bytes
         self._ring_bytes = ring_bytes
-        self._followers: dict[str, dict[str, Follower]] = {}  # by session id, then incarnation
+        # By session id, then by incarnation and by where the server is mounted.
+        self._followers: dict[str, dict[tuple[str, str], Follower]] = {}
         self._viewers: dict[Viewer, None] = {}  # sets in the order of coming
-        self._listing_viewers: dict[Viewer, None] = {}
-        self._listing = Ring(LISTING_BYTES)
+        self._listings: dict[str, Ring] = {}
+        self._listing_viewers: dict[Viewer, str] = {}
         self._unsubscribe: Callable[[], None] | None = None
         self._beats: asyncio.Task[None] | None = None
         self._ending: dict[asyncio.Task[None], None] = {}
@@ -67,12 +68,12 @@ class Feed:
         """A session's status, turn or queue changed."""
         for follower in self._of(look.session_id):
             follower.status(look)
-        if self._listing_viewers:
-            data = frame.status(look)
-            self._listing.push(Item(0, data, data, look.session_id))
-            self._listing.trim()
-            for viewer in tuple(self._listing_viewers):
-                viewer.wake(len(data))
+        for root, ring in self._listings.items():
+            data = frame.status(look, root)
+            ring.push(Item(0, data, data, look.session_id))
+            ring.trim()
+        for viewer in tuple(self._listing_viewers):
+            viewer.wake(len(data))
 
     async def watch(
         self,
@@ -81,10 +82,12 @@ class Feed:
         look: Callable[[str], Awaitable[SessionLook]],
         partials: Callable[[str], Sequence[Partial]],
         listing: bool = False,
+        root: str = "",
     ) -> Viewer:
         """A viewer of these sessions, each from its cursor on, or from now on where it is None.
 
-        `listing` adds the changes of status of all sessions. Give it back with `leave`.
+        `listing` adds the changes of status of all sessions; `root` is where the server is mounted
+        for this viewer. Give it back with `leave`.
 
         Raises:
             SessionNotFoundError, UnrecoverableError, StoreError: of one of the sessions.
@@ -93,7 +96,8 @@ class Feed:
         both = [await self._look_twice(session_id, look) for session_id, _ in wanted]
         watched: list[Watched] = []
         for (session_id, cursor), (shown, found) in zip(wanted, both, strict=True):
-            follower = self._followers.get(session_id, {}).get(found.session.incarnation)
+            key = (found.session.incarnation, root)
+            follower = self._followers.get(session_id, {}).get(key)
             if follower is None or follower.has_ended:
                 for other in self._of(session_id):
                     other.doubt()
@@ -101,11 +105,12 @@ class Feed:
                     self._store,
                     found.session,
                     found.last_seq,
+                    root=root,
                     ring_bytes=self._ring_bytes,
                     look=look,
                     partials=partials,
                 )
-                self._followers.setdefault(session_id, {})[found.session.incarnation] = follower
+                self._followers.setdefault(session_id, {})[key] = follower
             if cursor is None:
                 watched.append(Watched(follower, found.last_seq, shown))
                 continue
@@ -114,11 +119,13 @@ class Feed:
         viewer = Viewer(
             self._store,
             watched,
-            listing=self._listing if listing else None,
+            listing=self._listings.setdefault(root, Ring(LISTING_BYTES)) if listing else None,
             backlog_bytes=self._backlog_bytes,
             has_bookmark=any(cursor is None for _, cursor in wanted),
         )
-        self._add(viewer, listing)
+        if listing:
+            self._listing_viewers[viewer] = root
+        self._add(viewer)
         return viewer
 
     async def _look_twice(
@@ -130,10 +137,8 @@ class Feed:
             if shown.cursor.endswith(f".{found.session.incarnation}"):
                 return shown, found
 
-    def _add(self, viewer: Viewer, listing: bool) -> None:
+    def _add(self, viewer: Viewer) -> None:
         self._viewers[viewer] = None
-        if listing:
-            self._listing_viewers[viewer] = None
         if self._unsubscribe is None:
             self._unsubscribe = self._store.subscribe(self._hint)
             for follower in viewer.followers:
@@ -146,14 +151,14 @@ class Feed:
     def leave(self, viewer: Viewer) -> None:
         """Lets a viewer go; with the last one of a session goes all that was held for it."""
         self._viewers.pop(viewer, None)
-        self._listing_viewers.pop(viewer, None)
+        root = self._listing_viewers.pop(viewer, None)
+        if root is not None and root not in self._listing_viewers.values():
+            del self._listings[root]
         for follower in viewer.followers:
             follower.viewers.pop(viewer, None)
             if not follower.viewers:
                 self._end(follower.close())
                 self._forget(follower)
-        if not self._listing_viewers:
-            self._listing = Ring(LISTING_BYTES)
         if not self._viewers:
             if self._unsubscribe is not None:
                 self._unsubscribe()
@@ -185,8 +190,9 @@ class Feed:
 
     def _forget(self, follower: Follower) -> None:
         known = self._followers.get(follower.session.id, {})
-        if known.get(follower.session.incarnation) is follower:
-            del known[follower.session.incarnation]
+        key = (follower.session.incarnation, follower.root)
+        if known.get(key) is follower:
+            del known[key]
         if not known:
             self._followers.pop(follower.session.id, None)
 

@@ -96,12 +96,14 @@ class Follower:
         session: Session,
         seq: int,
         *,
+        root: str,
         ring_bytes: int,
         look: Callable[[str], Awaitable[SessionLook]],
         partials: Callable[[str], Sequence[Partial]],
     ) -> None:
         self.session = session
-        self.writer = EntryWriter(session.id)
+        self.root = root
+        self.writer = EntryWriter(session.id, root)
         self.seq = seq
         """The last `seq` that was read; its frame and those before are in the ring or gone."""
         self.floor = seq
@@ -160,7 +162,7 @@ class Follower:
                 self.doubt()
             return
         if look.status == "deleted":
-            self._end(frame.status(look))
+            self._end(frame.status(look, self.root))
             return
         if look.last_seq > self.seq:
             self._hinted = True
@@ -202,6 +204,8 @@ class Follower:
         while not self.has_ended:
             await self._wakeup.wait()
             self._wakeup.clear()
+            if self.has_ended:  # while it waited; its last words are told
+                return
             try:
                 await self._step()
                 continue
@@ -238,7 +242,7 @@ class Follower:
         if self._hinted:
             self._hinted = False
             await self._read()
-            if self.has_ended:  # its last words are told
+            if self.has_ended:
                 return
             self.last_words = None
         if not self.is_ready:
@@ -317,7 +321,7 @@ class Follower:
                 self._drop_texts({x.turn_id for x in self._making.values()} - {live})
                 if self.latest is None or each.last_seq >= self.latest.last_seq:
                     self.latest = each
-                    frames.append(frame.status(each))
+                    frames.append(frame.status(each, self.root))
                 continue
             update = each.update
             making = self._making.setdefault(

@@ -8,6 +8,8 @@ cursors, whose letters are known.
 from __future__ import annotations
 
 from perdure.codec import encode
+from perdure.server.look import SessionLook
+from perdure.server.shown import look_json
 
 HEARTBEAT = b":\n\n"
 
@@ -32,9 +34,9 @@ def void(session_json: bytes) -> bytes:
     return event(b"void", b'{"session_id":' + session_json + b"}")
 
 
-def status(look: object) -> bytes:
+def status(look: SessionLook, root: str = "") -> bytes:
     """Tells a session's status, by its look."""
-    return event(b"status", encode(look))
+    return event(b"status", look_json(look, root))
 
 
 def ended(session_json: bytes, status_name: str, cause: str | None = None) -> bytes:

@@ -196,6 +196,17 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "GET",
+        f"{_SESSION}/entries/{{seq}}/fields/{{name}}",
+        "get_field",
+        "What one field of an entry holds, where it is elided in pages",
+        session_route.field,
+        {200: _BYTES, 206: _BYTES},
+        (404, 416, 422),
+        headers=_RANGE,
+        media_type="*/*",
+    ),
+    Operation(
+        "GET",
         f"{_SESSION}/transcript",
         "get_transcript",
         "A page of the active path, or of the path to `leaf`, newest last",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,7 +56,7 @@ class Outer:
                 message["headers"] = headers
             return send(message)
 
-        scope = {**scope, "path": _path_as_sent(scope)}
+        scope = {**scope, **_paths_as_sent(scope)}
         try:
             self._access.check(scope)
             response = None
@@ -77,8 +77,13 @@ class Outer:
         await response(scope, receive, safe_send)
 
 
-def _path_as_sent(scope: Scope) -> str:
+def _paths_as_sent(scope: Scope) -> dict[str, str]:
+    """The path, and where the server is mounted: both percent-encoded."""
     raw = scope.get("raw_path")
-    if raw is None:
-        return quote(scope["path"])
-    return bytes(raw).partition(b"?")[0].decode("latin-1")
+    path = quote(scope["path"]) if raw is None else bytes(raw).partition(b"?")[0].decode("latin-1")
+    root = scope.get("root_path", "").rstrip("/")
+    encoded_root = quote(root)
+    if root and unquote(path).startswith(f"{root}/"):
+        rest = path.split("/", root.count("/") + 1)[-1]
+        path = f"{encoded_root}/{rest}"
+    return {"path": path, "root_path": encoded_root}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-MAX_WRITE_BYTES = 256 * 1024
+from perdure.server import write
 
 
 class Item(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Ring:
         return self._items[position - self.start :]
 
     def frames_from(self, position: int) -> tuple[bytes, int, int]:
-        """About `MAX_WRITE_BYTES` of whole frames from a position on that is not the end.
+        """At most `MAX_WRITE_BYTES` of whole frames, or one, from a position that is not the end.
 
         Also the position after them, and the `seq` of the last entry among them, or 0.
         """
@@ -76,10 +76,12 @@ class Ring:
         frames: list[bytes] = []
         size = seq = 0
         index = position - self.start
-        while index < len(self._items) and size < MAX_WRITE_BYTES:
+        while index < len(self._items):
             item = self._items[index]
-            frames.append(item.frame)
             size += len(item.frame)
+            if frames and size > write.MAX_WRITE_BYTES:
+                break
+            frames.append(item.frame)
             seq = item.seq or seq
             index += 1
         data = frames[0] if len(frames) == 1 else b"".join(frames)

@@ -52,6 +52,12 @@ def session_id_of(request: Request) -> str:
         raise InvalidSessionIdError(encoded, "it is not UTF-8") from None
 
 
+def root_of(request: Request) -> str:
+    """Where the server is mounted, percent-encoded; what its addresses begin with."""
+    root: str = request.scope.get("root_path", "")
+    return root
+
+
 def text_of(request: Request, name: str) -> str:
     """A path parameter that is an opaque id."""
     encoded: str = request.path_params[name]

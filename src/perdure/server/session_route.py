@@ -23,10 +23,19 @@ from perdure.server.body import (
 )
 from perdure.server.content import content_response
 from perdure.server.cursor import Cursor, pair_cursors
+from perdure.server.look import SessionLook
 from perdure.server.problem import Refused
-from perdure.server.segment import bound_of, limit_of, number_of, session_id_of, text_of
+from perdure.server.segment import (
+    bound_of,
+    limit_of,
+    number_of,
+    root_of,
+    session_id_of,
+    text_of,
+)
 from perdure.server.service import Service
-from perdure.server.wire import EntryWriter, find_part, part_content
+from perdure.server.shown import look_json
+from perdure.server.wire import EntryWriter, find_field, find_part, part_content
 from perdure.store import check_session_id
 
 MAX_STREAM_SESSIONS = 200
@@ -43,23 +52,28 @@ def _json(data: bytes, status: int = 200) -> Response:
     return Response(data, status, headers=headers, media_type="application/json")
 
 
+def _shown(look: SessionLook, request: Request, status: int = 200) -> Response:
+    return _json(look_json(look, root_of(request)), status)
+
+
 async def create(service: Service, request: Request) -> Response:
     """Creates a session; 200 if it is there already."""
     body = await read_body(request, CreateBody, service.settings.max_body_bytes)
     look, is_new = await service.registry.create(body.session_id, body.loop)
-    return answer(look, 201 if is_new else 200)
+    return _shown(look, request, 201 if is_new else 200)
 
 
 async def list_sessions(service: Service, request: Request) -> Response:
     """A page of the listing."""
     after = request.query_params.get("after")
     looks, following = await service.registry.list(limit=limit_of(request), after=after)
-    return answer({"sessions": looks, "next": following})
+    shown = b",".join(look_json(look, root_of(request)) for look in looks)
+    return _json(b'{"sessions":[%b],"next":%b}' % (shown, encode(following)))
 
 
 async def look(service: Service, request: Request) -> Response:
     """A look at a session."""
-    return answer(await service.registry.look(session_id_of(request)))
+    return _shown(await service.registry.look(session_id_of(request)), request)
 
 
 async def delete(service: Service, request: Request) -> Response:
@@ -82,7 +96,7 @@ async def entries(service: Service, request: Request) -> Response:
         after=None if after is None else after.seq,
         limit=limit,
     )
-    writer = EntryWriter(session_id)
+    writer = EntryWriter(session_id, root_of(request))
     return _json(
         b'{"entries":[%b],"has_more":%b,"last_seq":%d}'
         % (
@@ -118,6 +132,17 @@ async def part(service: Service, request: Request) -> Response:
     return content_response(part_content(found), request.headers.get("range"))
 
 
+async def field(service: Service, request: Request) -> Response:
+    """One field of an entry."""
+    session_id, seq = session_id_of(request), number_of(request, "seq")
+    name = text_of(request, "name")
+    stored = await service.registry.entry(session_id, seq)
+    content = find_field(stored.raw, name)
+    if content is None:
+        raise EntryNotFoundError(session_id, stored.id, f"it has no field {name!r}")
+    return content_response(content, request.headers.get("range"))
+
+
 async def transcript(service: Service, request: Request) -> Response:
     """A page of the transcript."""
     session_id = session_id_of(request)
@@ -125,7 +150,7 @@ async def transcript(service: Service, request: Request) -> Response:
     page = await service.registry.transcript(
         session_id, before=query.get("before"), limit=limit_of(request), leaf=query.get("leaf")
     )
-    writer = EntryWriter(session_id)
+    writer = EntryWriter(session_id, root_of(request))
     shown = (writer.elided(each.stored, each.siblings) for each in page.entries)
     return _json(
         b'{"entries":[%b],"has_more":%b,"leaf_id":%b}'
@@ -192,7 +217,7 @@ async def branch(service: Service, request: Request) -> Response:
     """Moves the leaf."""
     session_id = session_id_of(request)
     body = await read_body(request, BranchBody, service.settings.max_body_bytes)
-    return answer(await service.registry.branch(session_id, body.entry_id))
+    return _shown(await service.registry.branch(session_id, body.entry_id), request)
 
 
 async def fork(service: Service, request: Request) -> Response:
@@ -200,7 +225,7 @@ async def fork(service: Service, request: Request) -> Response:
     session_id = session_id_of(request)
     body = await read_body(request, ForkBody, service.settings.max_body_bytes)
     child = await service.registry.fork(session_id, body.session_id, entry_id=body.entry_id)
-    return answer(child, 201)
+    return _shown(child, request, 201)
 
 
 async def compact(service: Service, request: Request) -> Response:
@@ -208,7 +233,8 @@ async def compact(service: Service, request: Request) -> Response:
     session_id = session_id_of(request)
     body = await read_body(request, CompactBody, service.settings.max_body_bytes)
     done = await service.registry.compact(session_id, keep_turns=body.keep_turns)
-    shown = b"null" if done.entry is None else EntryWriter(session_id).elided(done.entry)
+    writer = EntryWriter(session_id, root_of(request))
+    shown = b"null" if done.entry is None else writer.elided(done.entry)
     return _json(b'{"entry":%b,"leaf_id":%b}' % (shown, encode(done.leaf_id)))
 
 

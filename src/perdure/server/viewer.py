@@ -15,7 +15,8 @@ from perdure.server import frame
 from perdure.server.follower import PAGE, Follower
 from perdure.server.journal import JournalStore
 from perdure.server.look import SessionLook
-from perdure.server.ring import MAX_WRITE_BYTES, Ring
+from perdure.server.ring import Ring
+from perdure.server.write import Write
 
 MAX_MISSED_BEATS = 2
 
@@ -73,12 +74,15 @@ class Viewer:
         self._is_dirty = False
         self._is_beat_due = False
         self._waiting: asyncio.Future[None] | None = None
-        self._opening = [frame.status(each.look) for each in watched]
+        self._opening = [frame.status(each.look, each.follower.root) for each in watched]
         self._opening += [
             frame.void(each.follower.writer.session_json) for each in watched if each.is_void
         ]
         if watched and (has_bookmark or any(each.is_void for each in watched)):
             self._opening.append(frame.bookmark(self._cursors()))
+        self._opening.reverse()
+        self._first = 0
+        """Whose turn it is to be written first."""
         for each in watched:
             each.follower.viewers[self] = None
 
@@ -93,25 +97,18 @@ class Viewer:
         self._backlog = self._missed_beats = 0
         while not self._is_closed:
             self._is_dirty = False
-            frames, self._opening = self._opening, []
-            for watched in self._watched:
-                if watched.is_over:
-                    continue
-                ring = watched.follower.ring
-                if watched.position is None or watched.position < ring.start:
-                    watched.position = None
-                    await self._catch_up(watched, frames)
-                elif watched.position < ring.end:
-                    self._take(watched, frames)
-                if watched.follower.has_ended and watched.position == ring.end:
-                    watched.is_over = True
-            self._collect_listing(frames)
+            write = Write()
+            while self._opening and write.add(self._opening[-1]):
+                self._opening.pop()
+            if not self._opening:
+                await self._collect(write)
+                self._collect_listing(write)
             if self._is_beat_due:
                 self._is_beat_due = False
-                frames.append(frame.HEARTBEAT)
-            if frames:
+                write.add(frame.HEARTBEAT)
+            if write:
                 self._is_sending = True
-                return frames[0] if len(frames) == 1 else b"".join(frames)
+                return write.data
             if self._listing is None and all(each.is_over for each in self._watched):
                 return None
             if not self._is_dirty and not self._is_closed:
@@ -152,33 +149,58 @@ class Viewer:
     def _cursors(self) -> str:
         return ",".join(each.cursor for each in self._watched)
 
-    def _take(self, watched: Watched, frames: list[bytes]) -> None:
+    async def _collect(self, write: Write) -> None:
+        """Adds what is new of each session; who did not fit in comes first the next time."""
+        count = len(self._watched)
+        first, self._first = self._first, 0
+        for n in range(first, first + count):
+            watched = self._watched[n % count]
+            if watched.is_over:
+                continue
+            follower, ring, size = watched.follower, watched.follower.ring, write.size
+            if watched.position is None or watched.position < ring.start:
+                watched.position = None
+                await self._catch_up(watched, write)
+            elif watched.position < ring.end:
+                self._take(watched, write)
+            if follower.has_ended and watched.position == ring.end:
+                watched.is_over = True
+            if write.is_full:
+                self._first = (n + (write.size > size)) % count
+                return
+
+    def _take(self, watched: Watched, write: Write) -> None:
         """Adds what the ring has after the viewer's position."""
         ring, position = watched.follower.ring, watched.position
         assert position is not None
-        if self._alone:
+        if self._alone and not write:
             data, watched.position, seq = ring.frames_from(position)
             watched.seq = seq or watched.seq
-            frames.append(data)
+            write.add(data)
             return
-        size = 0
         for item in ring.items_from(position):
-            if size >= MAX_WRITE_BYTES:
+            if not (
+                self._add_entry(watched, item.seq, item.body, write)
+                if item.seq
+                else write.add(item.frame)
+            ):
                 break
             position += 1
-            size += len(item.frame)
-            if item.seq:
-                watched.seq = item.seq
-                frames.append(frame.identified(self._cursors(), item.body))
-            else:
-                frames.append(item.frame)
         watched.position = position
 
-    async def _catch_up(self, watched: Watched, frames: list[bytes]) -> None:
+    def _add_entry(self, watched: Watched, seq: int, body: bytes, write: Write) -> bool:
+        """Adds an entry with the cursors after it; whether it fitted in."""
+        before, watched.seq = watched.seq, seq
+        if write.add(frame.identified(self._cursors(), body)):
+            return True
+        watched.seq = before
+        return False
+
+    async def _catch_up(self, watched: Watched, write: Write) -> None:
         """Adds a page of the journal, or joins the ring where it has the rest."""
         follower = watched.follower
         if watched.seq >= follower.floor or follower.has_ended:
-            self._join(watched, frames)
+            self._join(watched, write)
             return
         try:
             page = await self._store.page_entries(
@@ -189,32 +211,25 @@ class Viewer:
             follower.hint()
             return
         except UnrecoverableError as error:
+            json = follower.writer.session_json
             if not watched.is_damaged:
-                watched.is_damaged = True
-                json = follower.writer.session_json
-                frames.append(frame.ended(json, "unrecoverable", str(error)))
+                watched.is_damaged = write.add(frame.ended(json, "unrecoverable", str(error)))
             return  # and tries again at the next beat
         except StoreError:
             return  # likewise; who sends and looks is told why
         if look.session.incarnation != follower.session.incarnation:
             follower.hint()
             return
-        size = 0
         for stored in page.entries:
-            watched.seq = stored.seq
-            body = follower.entry_body(stored)
-            frames.append(frame.identified(self._cursors(), body))
-            size += len(body)
-            if size >= MAX_WRITE_BYTES:
+            if not self._add_entry(watched, stored.seq, follower.entry_body(stored), write):
                 break
 
-    def _join(self, watched: Watched, frames: list[bytes]) -> None:
+    def _join(self, watched: Watched, write: Write) -> None:
         """Adds all that the ring has of entries, and the texts so far; live from here on."""
         follower = watched.follower
         if follower.has_ended:
-            if follower.last_words is not None:
-                frames.append(follower.last_words)
-            watched.position = follower.ring.end
+            if follower.last_words is None or write.add(follower.last_words):
+                watched.position = follower.ring.end
             return
         if watched.seq > follower.seq:
             follower.hint()
@@ -222,28 +237,26 @@ class Viewer:
         if not follower.is_ready:
             return
         for item in follower.ring.items_from(follower.ring.start):
-            if item.seq > watched.seq:
-                watched.seq = item.seq
-                frames.append(frame.identified(self._cursors(), item.body))
-        frames.extend(follower.partial_frames())
+            if item.seq > watched.seq and not self._add_entry(watched, item.seq, item.body, write):
+                return
+        told = follower.partial_frames()
         latest = follower.latest
         if latest not in (None, watched.look) and latest.last_seq >= watched.look.last_seq:
-            watched.look = latest
-            frames.append(frame.status(latest))
+            told.append(frame.status(latest, follower.root))
         if follower.last_words is not None:
-            frames.append(follower.last_words)
-        watched.position = follower.ring.end
+            told.append(follower.last_words)
+        if not told or write.add(b"".join(told)):  # as of one moment, and so not apart
+            watched.look = latest or watched.look
+            watched.position = follower.ring.end
 
-    def _collect_listing(self, frames: list[bytes]) -> None:
+    def _collect_listing(self, write: Write) -> None:
         listing = self._listing
         if listing is None or self._listing_position == listing.end:
             return
         if self._listing_position < listing.start:  # it has to list anew
             self._is_closed = True
             return
-        frames.extend(
-            item.frame
-            for item in listing.items_from(self._listing_position)
-            if item.session_id not in self._ids
-        )
-        self._listing_position = listing.end
+        for item in listing.items_from(self._listing_position):
+            if item.session_id not in self._ids and not write.add(item.frame):
+                return
+            self._listing_position += 1

@@ -1,8 +1,8 @@
 """Entries as the server sends them: their own bytes with `session_id` and `seq` put in front.
 
 A part over `MAX_INLINE_BYTES` is *elided* in pages and streams: its small fields stay, its content
-is replaced by its size and the address where it is whole. An entry below that size is spliced and
-never decoded.
+is replaced by its size and the address where it is whole; and so is any other field of an entry.
+An entry below that size is spliced and never decoded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import binascii
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
@@ -20,7 +21,9 @@ from msgspec import Raw, Struct
 from perdure.codec import StoredEntry, encode, splice
 
 MAX_INLINE_BYTES = 64 * 1024
-"""A part whose JSON is above this is elided in pages and streams."""
+"""A part or a field whose JSON is above this is elided in pages and streams."""
+
+_NEVER_ELIDED = frozenset({"id", "type", "created_at", "parent_id"})
 
 _MAX_KEPT_FIELD_BYTES = 1024
 
@@ -42,22 +45,25 @@ class Content(Struct, frozen=True):
 
 
 class EntryWriter:
-    """Writes the entries of one session for the wire."""
+    """Writes the entries of one session for the wire.
 
-    def __init__(self, session_id: str) -> None:
+    `root` is where the server is mounted, percent-encoded: what addresses begin with.
+    """
+
+    def __init__(self, session_id: str, root: str = "") -> None:
         self.session_json = encode(session_id)
         self._prefix = b'"session_id":' + self.session_json + b',"seq":'
-        self._base = f"/v1/sessions/{quote(session_id, safe='')}/entries"
+        self._base = f"{root}/v1/sessions/{quote(session_id, safe='')}/entries"
 
     def whole(self, stored: StoredEntry) -> bytes:
         """The entry with nothing elided, as one line of JSON."""
         return self._spliced(stored.seq, b"", plain_json(stored.raw))
 
     def elided(self, stored: StoredEntry, siblings: Sequence[str] | None = None) -> bytes:
-        """The entry with its big parts elided, as one line of JSON."""
+        """The entry with its big parts and fields elided, as one line of JSON."""
         raw = plain_json(stored.raw)
         if len(raw) > MAX_INLINE_BYTES:
-            raw = _elide_parts(raw, f"{self._base}/{stored.seq}/parts")
+            raw = _elide_entry(raw, f"{self._base}/{stored.seq}")
         extra = b"" if siblings is None else b'"siblings":' + encode(siblings) + b","
         return self._spliced(stored.seq, extra, raw)
 
@@ -82,16 +88,31 @@ def plain_json(raw: bytes) -> bytes:
     return raw
 
 
-def _elide_parts(raw: bytes, base: str) -> bytes:
-    """The entry `raw` with each of its `parts` above the bound elided."""
+def _elide_entry(raw: bytes, base: str) -> bytes:
+    """The entry `raw` with each of its parts, and each other field, above the bound elided."""
     try:
         fields = _decode_object(raw)
-        parts = _decode_list(fields["parts"])
-    except (*_BROKEN, KeyError):
+    except _BROKEN:
         return raw
-    shown = [_elide(part, f"{base}/{n}") for n, part in enumerate(parts)]
-    fields["parts"] = _join_list(shown)
+    kept = set(_NEVER_ELIDED)
+    with suppress(KeyError, *_BROKEN):
+        parts = _decode_list(fields["parts"])
+        shown = [_elide(part, f"{base}/parts/{n}") for n, part in enumerate(parts)]
+        fields["parts"] = _join_list(shown)
+        kept.add("parts")
+        del parts, shown
+    for name, value in fields.items():
+        if len(value) > MAX_INLINE_BYTES and name not in kept:
+            size, href = _field_size(value), f"{base}/fields/{quote(name, safe='')}"
+            fields[name] = Raw(encode({"elided": True, "bytes": size, "href": href}))
     return msgspec.json.encode(fields)
+
+
+def _field_size(value: Raw) -> int:
+    """The length of what `find_field` gives."""
+    with suppress(*_BROKEN):
+        return _utf8_size(_decode_text(value))
+    return len(value)
 
 
 def _join_list(items: Sequence[bytes | Raw]) -> Raw:
@@ -163,6 +184,19 @@ def find_part(raw: bytes, place: Sequence[int]) -> bytes | None:
             return None
         found = bytes(parts[n])
     return found
+
+
+def find_field(raw: bytes, name: str) -> Content | None:
+    """What a field of an entry holds: text as UTF-8, otherwise JSON; None: no such field."""
+    try:
+        value = _decode_object(plain_json(raw)).get(name)
+    except _BROKEN:
+        return None
+    if value is None:
+        return None
+    with suppress(*_BROKEN):
+        return Content(_decode_text(value).encode(), TEXT_TYPE)
+    return Content(bytes(value), JSON_TYPE)
 
 
 def part_content(part: bytes) -> Content:
