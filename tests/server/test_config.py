@@ -8,6 +8,7 @@ import pytest
 
 from perdure.errors import ConfigurationError
 from perdure.server.config import NAMES, Settings, load_settings
+from perdure.server.limit import Limits
 
 
 def load(folder: Path, environment: dict[str, str] | None = None, **arguments: object) -> Settings:
@@ -42,12 +43,18 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_HEARTBEAT_S": "0.5",
         "PERDURE_MAX_BODY_BYTES": "10",
         "PERDURE_BACKLOG_BYTES": "11",
+        "PERDURE_SNAPSHOT_EVERY": "12",
+        "PERDURE_TURN_LIMIT_S": "13",
+        "PERDURE_QUARANTINE_AFTER": "14",
+        "PERDURE_IDLE_AFTER_S": "15.5",
+        "PERDURE_MAX_LIVE_ACTORS": "16",
     }
     assert {name.removeprefix("PERDURE_").lower() for name in given} == set(NAMES)
     settings = load(tmp_path, given)
     assert settings.hosts == ("a", "b")
     assert settings.loops == ("mine:make", "mine:other")
     assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
+    assert settings.limits == Limits(12, 13, 14, 15.5, 16)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         ("port = ", "cannot be read"),
         ("[server]\nport = 1", "'server' in"),
         ("heartbeat_s = 15", "'heartbeat_s' in"),
+        ("idle_after_s = 0", "'idle_after_s' in"),
+        ("max_live_actors = 0", "'max_live_actors' in"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_by_key_and_place(

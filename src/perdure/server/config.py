@@ -11,6 +11,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +19,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perdure.errors import ConfigurationError
+from perdure.server.limit import Limits
 
 FILE_NAME = "perdure.toml"
 PREFIX = "PERDURE_"
 
 Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +34,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `store` None is a SQLite file in `data`; `loop` None is the first one that can run here, and
     `loops` are the `module:attribute`s that a session may choose beside it. `token` None is one
     that is made at first start and kept in `data`. `hosts` are further Host names to answer to,
-    `origins` further origins (`https://name`) that a browser may send.
+    `origins` further origins (`https://name`) that a browser may send. What bounds sessions and
+    turns is explained in `limit.Limits`.
     """
 
     store: str | None = None
@@ -47,11 +51,21 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     heartbeat_s: Annotated[float, Meta(gt=0, le=14)] = 10.0
     max_body_bytes: Positive = 32 * 1024 * 1024
     backlog_bytes: Positive = 4 * 1024 * 1024
+    snapshot_every: Positive = Limits.snapshot_every
+    turn_limit_s: Seconds | None = Limits.turn_limit_s
+    quarantine_after: Positive = Limits.quarantine_after
+    idle_after_s: Seconds = Limits.idle_after_s
+    max_live_actors: Positive = Limits.max_live_actors
 
     @property
     def store_url(self) -> str:
         """The store's URL."""
         return self.store or f"sqlite:///{Path(self.data) / 'sessions.db'}"
+
+    @property
+    def limits(self) -> Limits:
+        """What bounds sessions and turns."""
+        return Limits(**{each.name: getattr(self, each.name) for each in fields(Limits)})
 
     @property
     def is_loopback(self) -> bool:

@@ -23,7 +23,7 @@ Status = Literal["idle", "running", "waiting", "interrupted", "failed", "unrecov
 CUT_OFF = "the server ended in the middle of the turn, or lost the session"
 """Why a turn is interrupted that has no end and runs nowhere that is known."""
 
-QUARANTINE_AFTER = Limits().quarantine_after
+QUARANTINE_AFTER = Limits.quarantine_after
 
 
 def cut_off(turn: OpenTurn, quarantine_after: int) -> tuple[Literal["interrupted", "failed"], str]:

@@ -75,7 +75,7 @@ async def open_service(
 ) -> AsyncIterator[Service]:
     """The service inside the block; on leaving, streams and turns end. The store stays open."""
     feed = Feed(store, heartbeat_s=settings.heartbeat_s, backlog_bytes=settings.backlog_bytes)
-    registry = Registry(store, loops, feed)
+    registry = Registry(store, loops, feed, limits=settings.limits)
     try:
         yield Service(settings, store, loops, feed, registry)
     finally:
