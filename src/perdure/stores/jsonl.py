@@ -13,6 +13,7 @@ import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -21,7 +22,6 @@ from perdure.codec import Draft, Entry, StoredEntry, seal_all
 from perdure.errors import (
     AppendRejectedError,
     JournalCorruptError,
-    PerdureError,
     SessionNotFoundError,
     StoreUnavailableError,
 )
@@ -139,20 +139,35 @@ class JsonlStore(ClosingStore):
         if not flight:
             self._forget_some()
             return
-        appends = [append for append, _ in flight]
         slot.loop = asyncio.get_running_loop()
-        job = slot.loop.run_in_executor(self._writers, slot.file.write, appends)
-        job.add_done_callback(partial(self._land, session_id, slot, [f for _, f in flight]))
+        self._writers.submit(self._fly, session_id, slot, flight, slot.loop)
+
+    def _fly(
+        self,
+        session_id: str,
+        slot: _Slot,
+        flight: list[tuple[Append, asyncio.Future[Receipt]]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Writes, in a worker thread, and tells the event loop with one call."""
+        failure: BaseException | None = None
+        outcomes: Sequence[Receipt | BaseException]
+        try:
+            outcomes = slot.file.write([append for append, _ in flight])
+        except BaseException as error:  # the thread's outermost frame: nobody may wait for ever
+            failure, outcomes = error, [error] * len(flight)
+        futures = [future for _, future in flight]
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(self._land, session_id, slot, futures, outcomes, failure)
 
     def _land(
         self,
         session_id: str,
         slot: _Slot,
         futures: list[asyncio.Future[Receipt]],
-        job: asyncio.Future[list[Receipt | PerdureError]],
+        outcomes: Sequence[Receipt | BaseException],
+        failure: BaseException | None,
     ) -> None:
-        failure = job.exception()
-        outcomes = job.result() if failure is None else [failure] * len(futures)
         for future, outcome in zip(futures, outcomes, strict=True):
             if future.cancelled():
                 continue
