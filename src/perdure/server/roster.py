@@ -33,6 +33,7 @@ class Roster:
         self._sweeper: asyncio.Task[None] | None = None
         self._trimmer: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._changes = 0
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -79,6 +80,7 @@ class Roster:
         return list(self._actors.values())
 
     def _touch(self, session_id: str) -> None:
+        self._changes += 1
         if session_id not in self._actors:
             return
         self._actors.move_to_end(session_id)
@@ -114,10 +116,13 @@ class Roster:
         Those that are used or have a turn stay, even if that is too many.
         """
         async with self._room:
-            for actor in list(self._actors.values()):
-                if not self._is_crowded:
-                    return
-                await self._offload(actor)
+            seen = -1
+            while self._is_crowded and seen != self._changes:
+                seen = self._changes
+                for actor in list(self._actors.values()):
+                    if not self._is_crowded:
+                        return
+                    await self._offload(actor)
 
     async def _sweep(self) -> None:
         """Offloads what gets idle, as long as there is an actor."""
