@@ -53,7 +53,11 @@ _Row = tuple[int, int, int, str, str | int | None, bytes, bytes]
 
 @dataclass(slots=True)
 class _End:
-    """Where a session's log stands; `is_indexed`: some of its entries may be below the tail."""
+    """Where a session's log stands; `is_indexed`: some of its entries may be below the tail.
+
+    `greatest_id` is the greatest of their ids, None where it was not looked up: what is above it is
+    not among them. Ids of this program's making grow with time, so an append looks nothing up.
+    """
 
     number: int
     session: Session
@@ -63,6 +67,7 @@ class _End:
     last_tree_id: str | None
     is_indexed: bool
     new_summary: bytes | None = None
+    greatest_id: str | None = None
 
 
 class Ledger:
@@ -263,7 +268,7 @@ class Ledger:
         self._writes_last_pos = True
         self._tail.clear()
         for end in self._ends.values():
-            end.is_indexed = True
+            end.is_indexed, end.greatest_id = True, None
 
     def _add(self, end: _End, entries: Sequence[Entry]) -> list[StoredEntry]:
         stored = []
@@ -328,7 +333,7 @@ class Ledger:
         known = {}
         for entry in entries:
             pos = self._tail.get((end.number, entry.id))
-            if pos is None and end.is_indexed:
+            if pos is None and end.is_indexed and entry.id <= self._greatest_id(end):
                 rows = self._run(
                     "SELECT pos FROM by_id WHERE session = ? AND entry_id = ?",
                     (end.number, entry.id),
@@ -337,6 +342,12 @@ class Ledger:
             if pos is not None:
                 known[entry.id] = self._read(end, entry.id, pos)
         return known
+
+    def _greatest_id(self, end: _End) -> str:
+        if end.greatest_id is None:
+            query = "SELECT max(entry_id) FROM by_id WHERE session = ?"
+            end.greatest_id = self._run(query, (end.number,)).fetchall()[0][0] or ""
+        return end.greatest_id
 
     def _read(self, end: _End, entry_id: str, pos: int) -> StoredEntry:
         self.flush()
