@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from perdure import errors
 from perdure.errors import PerdureError
-from perdure.server.problem import PROBLEMS, problem_of
+from perdure.server.problem import CODES, PROBLEMS, REFUSALS, problem_of
 
+ROOT = Path(__file__).parents[2]
 ERRORS = [
     found
     for name, found in vars(errors).items()
@@ -55,3 +58,13 @@ def test_a_subclass_from_elsewhere_is_told_as_what_it_is() -> None:
         503,
         "store_unavailable",
     )
+
+
+def test_every_code_is_known_and_documented() -> None:
+    sources = "".join(each.read_text() for each in (ROOT / "src/perdure/server").glob("*.py"))
+    used = set(re.findall(r"(?:Refused|problem)\(\s*\d{3},\s*\"(\w+)\"", sources))
+    assert used
+    assert used <= set(REFUSALS)
+    assert set(REFUSALS).isdisjoint(code for _, code in PROBLEMS.values())
+    documented = (ROOT / "docs/reference/http.md").read_text().partition("## Refusals")[2]
+    assert set(re.findall(r"`(\w+)`", documented.partition("## The stream")[0])) == CODES | {"code"}

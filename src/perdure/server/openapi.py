@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.server.operation import OPERATIONS, Operation
-from perdure.server.problem import MEDIA_TYPE
+from perdure.server.problem import CODES, MEDIA_TYPE
 from perdure.server.service import version
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -24,7 +24,7 @@ _PROBLEM: dict[str, Any] = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "code": {"type": "string", "description": "stable"},
+        "code": {"enum": sorted(CODES), "description": "stable"},
     },
     "additionalProperties": True,
 }

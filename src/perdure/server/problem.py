@@ -55,6 +55,34 @@ PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
 }
 
 
+REFUSALS: dict[str, int] = {
+    "body_too_large": 413,
+    "cut_off": 400,
+    "duplicate_session": 422,
+    "empty_message": 422,
+    "foreign_origin": 403,
+    "host_not_allowed": 421,
+    "http": 400,
+    "internal": 500,
+    "invalid_body": 422,
+    "invalid_idempotency_key": 422,
+    "invalid_json": 400,
+    "invalid_limit": 422,
+    "invalid_listing": 422,
+    "invalid_number": 422,
+    "method_not_allowed": 405,
+    "no_session": 422,
+    "not_found": 404,
+    "not_ready": 503,
+    "range_not_satisfiable": 416,
+    "too_many_sessions": 422,
+    "unauthorised": 401,
+}
+"""The codes of refusals that are no PerdureError, and their statuses."""
+
+CODES = frozenset(REFUSALS) | {code for _, code in PROBLEMS.values()}
+"""Every code that a problem can have."""
+
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "headers"})
 
 
