@@ -245,6 +245,23 @@ async def test_waking_after_an_offload_is_single_flight(house: House, manual: Ma
     assert sorted(set(await house.texts())) == sorted({"hello", *map(str, range(8))})
 
 
+async def test_a_compaction_keeps_its_session(store: JournalStore, manual: ManualClock) -> None:
+    gate = Gate()
+    house = House(store, limits=LIMITS)
+    await house.create()
+    for _ in range(3):
+        await talk(house, ID)
+    await house.close()
+    house = house.restart(Loops(gate))
+    compacting = asyncio.create_task(house.registry.compact(ID, keep_turns=1))
+    await manual.advance(200)
+    assert house.registry.live_actors == 1
+    gate.open()
+    assert (await compacting).entry is not None
+    assert await epochs(store) == 2
+    await house.close()
+
+
 async def test_what_names_no_session_leaves_no_actor(house: House) -> None:
     for n in range(5):
         with pytest.raises(SessionNotFoundError):

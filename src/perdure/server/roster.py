@@ -128,8 +128,9 @@ class Roster:
         """Offloads what gets idle, as long as there is an actor."""
         idle_after_s = self._limits.idle_after_s
         while self._actors:
-            oldest = min(self._used_at.values(), default=clock.monotonic())
-            due_s = oldest + idle_after_s - clock.monotonic()
+            now = clock.monotonic()
+            resting = (self._used_at[id_] for id_, a in self._actors.items() if a.is_at_rest)
+            due_s = min(resting, default=now) + idle_after_s - now
             await clock.sleep(max(due_s, idle_after_s / _SWEEPS))
             for session_id, actor in list(self._actors.items()):
                 used_at = self._used_at.get(session_id, clock.monotonic())
