@@ -436,8 +436,6 @@ def splice(prefix: bytes, raw: bytes) -> bytes:
     return b"{" + prefix + raw[1:]
 
 
-
-
 def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:
     """Seals a batch as it is placed already; ids in it are unique.
 
