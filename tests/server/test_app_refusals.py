@@ -71,6 +71,7 @@ VERBS = (
     ("POST", "/stop"),
     ("POST", "/resend"),
     ("POST", "/go-on"),
+    ("POST", "/reopen"),
     ("DELETE", "/queue/m"),
     ("POST", "/branch"),
     ("POST", "/fork"),

@@ -38,6 +38,7 @@ from perdure.run import Driver, RunContext
 from perdure.server.batch import chain, started
 from perdure.server.idempotency import ended_id_of, turn_id_of
 from perdure.server.journal import JournalStore
+from perdure.server.keeper import Keeper
 from perdure.server.limit import Limits
 from perdure.server.look import SessionLook, cut_off, look_of
 from perdure.server.mailbox import Mailbox
@@ -51,7 +52,6 @@ from perdure.server.state import (
     encode_state,
     fold,
     place,
-    take_snapshot,
 )
 from perdure.server.turn import GRACE_S, Turn, describe
 from perdure.store import Receipt, Session
@@ -84,6 +84,7 @@ class Actor:
         self.session_id = session_id
         self.failure: str | None = None
         self.store = store
+        self.keeper = Keeper(store, session_id, limits.snapshot_every)
         self._loops = loops
         self._feed = feed
         self._node_id = node_id
@@ -285,28 +286,8 @@ class Actor:
         for stored in receipt.entries:
             self._partials.drop(stored.id)
         self._tell()
-        every = self._limits.snapshot_every
-        if after.last_seq // every > state.last_seq // every:
-            saver = asyncio.create_task(self._save(after, session))
-            self._watchers.add(saver)
-            saver.add_done_callback(self._watchers.discard)
+        self.keeper.note(state, after, session)
         return receipt
-
-    async def _save(self, state: State, session: Session) -> None:
-        """Keeps a snapshot. It is beside what commands do: where it fails nothing is lost."""
-        snapshot = take_snapshot(state, session.incarnation)
-        try:
-            await self.store.put_snapshot(self.session_id, snapshot)
-            await self.store.prune_snapshots(self.session_id)
-        except PerdureError as error:
-            _log.warning("no snapshot of session %r: %s", self.session_id, error)
-
-    async def prune_snapshots(self) -> None:
-        """Forgets old snapshots, inside a command; where it fails nothing is lost."""
-        try:
-            await self.store.prune_snapshots(self.session_id)
-        except PerdureError as error:
-            _log.warning("old snapshots of session %r: %s", self.session_id, error)
 
     async def offload(self, let_go: Callable[[], bool]) -> bool:
         """Keeps a snapshot and drops the state, if nothing runs and `let_go()` then says so.
@@ -319,7 +300,8 @@ class Actor:
         async def step() -> bool:
             if not self.is_at_rest:
                 return False
-            await self._save(self.state, self.session)
+            await self.keeper.save(self.state, self.session)
+            await self.keeper.close()
             if self._mailbox.has_more or not self.is_at_rest or not let_go():
                 return False
             self._state = self._session = None
@@ -595,6 +577,7 @@ class Actor:
         await self._quiesce(ServerClosingError(), "interrupted", "the server was shut down")
         if self._watchers:
             await asyncio.wait(set(self._watchers), timeout=GRACE_S)
+        await self.keeper.close()
 
     async def delete(self) -> None:
         """Stops the running turn, then deletes the session; it is not woken for that."""

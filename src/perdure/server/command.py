@@ -324,7 +324,7 @@ async def compact(actor: Actor, keep_turns: int) -> Compacted:
         if actor.state.leaf_id != leaf_id:
             raise AppendConflictError(actor.session_id, seq, actor.state.last_seq)
         receipt = await actor.append([entry])
-        await actor.prune_snapshots()
+        await actor.keeper.prune()
         return Compacted(receipt.entries[0], entry.id)
 
     return await actor.command(store)

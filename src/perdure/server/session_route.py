@@ -192,6 +192,13 @@ async def stop(service: Service, request: Request) -> Response:
     return answer(stopped)
 
 
+async def reopen(service: Service, request: Request) -> Response:
+    """Opens a session again that was unrecoverable."""
+    session_id = session_id_of(request)
+    await read_body(request, EmptyBody, service.settings.max_body_bytes)
+    return answer(await service.registry.reopen(session_id))
+
+
 async def resend(service: Service, request: Request) -> Response:
     """Sends the last turn again."""
     session_id = session_id_of(request)
