@@ -48,12 +48,15 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_QUARANTINE_AFTER": "14",
         "PERDURE_IDLE_AFTER_S": "15.5",
         "PERDURE_MAX_LIVE_ACTORS": "16",
+        "PERDURE_RETAIN_DAYS": "17",
+        "PERDURE_RETAIN_DRY_RUN": "false",
     }
     assert {name.removeprefix("PERDURE_").lower() for name in given} == set(NAMES)
     settings = load(tmp_path, given)
     assert settings.hosts == ("a", "b")
     assert settings.loops == ("mine:make", "mine:other")
     assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
+    assert (settings.retain_days, settings.retain_dry_run) == (17, False)
     assert settings.limits == Limits(12, 13, 14, 15.5, 16)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from perdure import clock
@@ -593,6 +594,27 @@ class Actor:
             self.fail(refusal)
 
         await self._mailbox.do(step)
+
+    async def expire(self, before: datetime) -> bool:
+        """Deletes the session if nothing happened in it since, and no turn runs.
+
+        It is not woken for that. What came first is done by then, and counts; what comes later
+        finds no session.
+        """
+
+        async def step() -> bool:
+            if self._turn is not None or self._dying or self._refusal is not None:
+                return False
+            look = await self.store.look(self.session_id)
+            state = self._state or await replay_all(self.store, look)
+            if (state.last_activity or look.session.created_at) >= before:
+                return False
+            await self.store.delete_session(self.session_id)
+            self._refusal = SessionDeletedError(self.session_id)
+            self.fail(self._refusal)
+            return True
+
+        return await self._mailbox.do(step)
 
 
 class _TurnJournal:

@@ -35,7 +35,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `loops` are the `module:attribute`s that a session may choose beside it. `token` None is one
     that is made at first start and kept in `data`. `hosts` are further Host names to answer to,
     `origins` further origins (`https://name`) that a browser may send. What bounds sessions and
-    turns is explained in `limit.Limits`.
+    turns is explained in `limit.Limits`. `retain_days` None keeps sessions for ever; where it
+    is set old ones are named in the log, and deleted only where `retain_dry_run` is false.
     """
 
     store: str | None = None
@@ -56,6 +57,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quarantine_after: Positive = Limits.quarantine_after
     idle_after_s: Seconds = Limits.idle_after_s
     max_live_actors: Positive = Limits.max_live_actors
+    retain_days: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    retain_dry_run: bool = True
 
     @property
     def store_url(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -314,8 +315,26 @@ class Registry:
             look = None  # it can be deleted, and not shown
         await complete(self._delete(session_id))
         if look is not None:
-            gone = replace(look, status="deleted", turn=None, queued=(), held=False, cause=None)
-            self._feed.status(gone)
+            self._tell_deleted(look)
+
+    async def expire(self, session_id: str, before: datetime) -> bool:
+        """Deletes the session if nothing happened in it since then; see `Actor.expire`."""
+        self._check_open()
+        try:
+            look = await self.look(session_id)
+            async with self._roster.use(session_id) as actor:
+                is_deleted = await complete(actor.expire(before))
+                if is_deleted:
+                    self._roster.drop(actor)
+        except SessionNotFoundError:
+            return False  # somebody else was faster
+        if is_deleted:
+            self._tell_deleted(look)
+        return is_deleted
+
+    def _tell_deleted(self, look: SessionLook) -> None:
+        gone = replace(look, status="deleted", turn=None, queued=(), held=False, cause=None)
+        self._feed.status(gone)
 
     async def _delete(self, session_id: str) -> None:
         async with self._roster.use(session_id) as actor:

@@ -14,6 +14,7 @@ from perdure.server.feed import Feed
 from perdure.server.journal import JournalStore
 from perdure.server.port import Loops
 from perdure.server.registry import Registry
+from perdure.server.retention import retaining
 from perdure.store import Store
 
 
@@ -76,8 +77,10 @@ async def open_service(
     """The service inside the block; on leaving, streams and turns end. The store stays open."""
     feed = Feed(store, heartbeat_s=settings.heartbeat_s, backlog_bytes=settings.backlog_bytes)
     registry = Registry(store, loops, feed, limits=settings.limits)
+    keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
-        yield Service(settings, store, loops, feed, registry)
+        async with keeping:
+            yield Service(settings, store, loops, feed, registry)
     finally:
         feed.end_streams()
         await registry.close()
