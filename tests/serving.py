@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -26,7 +27,10 @@ def free_port() -> int:
 class ServerProcess:
     """`perdure serve` on a folder: the same port and token each time it is started."""
 
-    def __init__(self, folder: Path, *, loop: str = "tests.crash.chaos:chaos") -> None:
+    def __init__(
+        self, folder: Path, *, loop: str = "tests.crash.chaos:chaos", options: Sequence[str] = ()
+    ) -> None:
+        self._options = options
         self.folder = folder
         self.port = free_port()
         self.loop = loop
@@ -38,10 +42,12 @@ class ServerProcess:
     def start(self) -> Self:
         """Starts it and returns once it accepts; its log goes to `server.log` in the folder."""
         env = os.environ | {"PYTHONPATH": os.pathsep.join((str(REPO / "src"), str(REPO)))}
+        env.setdefault("PERDURE_GRACE_S", "0")
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # a server that is started again starts faster
         command = [sys.executable, "-m", "perdure", "serve", "--port", str(self.port)]
         command += ["--store", f"sqlite:///{self.folder / 'sessions.db'}"]
         command += ["--loop", self.loop, "--data", str(self.folder / "data")]
+        command += self._options
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

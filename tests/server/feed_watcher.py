@@ -141,7 +141,7 @@ class Connection:
         *frames, self._rest = (self._rest + data).split(b"\n\n")
         for each in frames:
             fields = dict(line.split(b": ", 1) for line in each.split(b"\n") if line != b":")
-            if not fields:
+            if not fields or b"retry" in fields:
                 continue
             if b"data" not in fields:
                 self._bookmark(fields[b"id"].decode())

@@ -160,7 +160,8 @@ async def running(
     settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Running]:
     """A server on a free port of this machine, with its own store in memory."""
-    config = Settings(token=TOKEN, **(settings or {}))
+    given: dict[str, Any] = {"token": TOKEN, "grace_s": 0, **(settings or {})}
+    config = Settings(**given)
     app = create_app(
         config,
         store=MemoryStore() if store is None else store,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import ConfigurationError
-from perdure.server.config import NAMES, Settings, load_settings
+from perdure.server.config import EXPLAINED, NAMES, Settings, load_settings
 from perdure.server.limit import Limits
 
 
@@ -50,8 +50,10 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_MAX_LIVE_ACTORS": "16",
         "PERDURE_RETAIN_DAYS": "17",
         "PERDURE_RETAIN_DRY_RUN": "false",
+        "PERDURE_GRACE_S": "0",
+        "PERDURE_LOG_FORMAT": "json",
     }
-    assert {name.removeprefix("PERDURE_").lower() for name in given} == set(NAMES)
+    assert {name.removeprefix("PERDURE_").lower() for name in given} == set(NAMES) == set(EXPLAINED)
     settings = load(tmp_path, given)
     assert settings.hosts == ("a", "b")
     assert settings.loops == ("mine:make", "mine:other")

@@ -5,24 +5,44 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from perdure.cli.place import add_loop_to, add_store_to
 from perdure.cli.terminal import Terminal
 from perdure.errors import MissingExtraError
-from perdure.server.config import Settings, load_settings
+from perdure.server.config import EXPLAINED, FILE_NAME, PREFIX, Settings, load_settings
 
 _OPTIONAL = {"starlette", "uvicorn", "uvloop", "httptools"}
+_SECRET = "token"
+
+_EPILOG = f"""\
+Every setting can also be given as {PREFIX}NAME in the environment (--idle-after-s is
+{PREFIX}IDLE_AFTER_S) and as a key of {FILE_NAME} in this folder (idle_after_s); the command line
+wins over the environment, and that over the file. The token is a secret, and so no option:
+{PREFIX}TOKEN, or token in {FILE_NAME}: {EXPLAINED[_SECRET]}."""
 
 
 def add_to(verbs: Any) -> None:
     """Adds the verb to the command line."""
+    verb = verbs.add_parser(
+        "serve", help="start the server and print the address of its page", epilog=_EPILOG
+    )
     default = Settings()
-    verb = verbs.add_parser("serve", help="start the server and print the address of its page")
-    add_store_to(verb)
-    verb.add_argument("--host", help=f"the address to listen on ({default.host})")
-    verb.add_argument("--port", type=int, help=f"the port; 0: any free one ({default.port})")
-    add_loop_to(verb)
-    verb.add_argument("--data", metavar="FOLDER", help=f"the server's own files ({default.data})")
+    for name, explained in EXPLAINED.items():
+        if name == _SECRET:
+            continue
+        value = getattr(default, name)
+        shown = default.store_url if name == "store" else value
+        verb.add_argument(
+            f"--{name.replace('_', '-')}",
+            metavar=_metavar(name, value),
+            help=explained + (f" ({shown})" if shown not in (None, ()) else ""),
+        )
     verb.set_defaults(run=run)
+
+
+def _metavar(name: str, value: object) -> str:
+    known = {"store": "URL", "data": "FOLDER", "workspace": "FOLDER", "loop": "NAME"}
+    if name.endswith("_s"):
+        return "SECONDS"
+    return known.get(name, "NUMBER" if isinstance(value, int) else "TEXT")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -32,7 +52,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         MissingExtraError: what the server is built on is not installed.
 
     """
-    names = ("store", "host", "port", "loop", "workspace", "data")
+    names = [name for name in EXPLAINED if name != _SECRET]
     settings = load_settings({name: getattr(options, name) for name in names})
     try:
         from perdure.server import serve

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from perdure.codec import encode
-from perdure.errors import PerdureError
+from perdure.errors import MissingExtraError, PerdureError
 from perdure.server.auth import Access, load_token
 from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
@@ -103,6 +103,7 @@ def make_routes() -> list[Route]:
     return [
         *routes,
         Route("/openapi.json", _get_document),
+        Route("/metrics", _get_metrics),
         Route("/", get_page),
         Route("/assets/{name}", get_asset),
     ]
@@ -151,6 +152,14 @@ class StreamEndpoint:
 
 async def _get_document(request: Request) -> Response:
     return Response(encode(make_document()), media_type="application/json")
+
+
+async def _get_metrics(request: Request) -> Response:
+    metrics = request.app.state.service.metrics
+    if metrics is None:
+        raise MissingExtraError("/metrics", "metrics")
+    headers = {"cache-control": "no-store", "content-type": metrics.media_type}
+    return Response(metrics.render(), headers=headers)
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:

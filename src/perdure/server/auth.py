@@ -26,7 +26,7 @@ from perdure.errors import ConfigurationError
 from perdure.server.config import Settings
 from perdure.server.problem import Refused
 
-PUBLIC = frozenset({"/", "/v1/health", "/openapi.json", "/favicon.ico"})
+PUBLIC = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/favicon.ico"})
 _ASSETS = "/assets/"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?")
 _TOKEN = re.compile(r"[!-~]{16,512}")

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -59,6 +59,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_live_actors: Positive = Limits.max_live_actors
     retain_days: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     retain_dry_run: bool = True
+    grace_s: Annotated[float, Meta(ge=0)] = 5.0
+    log_format: Literal["text", "json"] = "text"
 
     @property
     def store_url(self) -> str:
@@ -100,6 +102,33 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 NAMES = Settings.__struct_fields__
+LISTS = frozenset({"hosts", "loops", "origins"})
+
+EXPLAINED = {
+    "store": "where the sessions are: sqlite:///FILE",
+    "host": "the address to listen on",
+    "port": "the port; 0: any free one",
+    "loop": "what answers: shell, provider:model or module:attribute",
+    "loops": "further module:attributes that a session may choose, with commas",
+    "workspace": "the folder where tools run",
+    "data": "the folder for the server's own files, its token for one",
+    "token": "the token to ask for, 16 to 512 visible characters; made at first start",
+    "hosts": "further Host names to answer to, with commas",
+    "origins": "further origins that a browser may send (https://name), with commas",
+    "heartbeat_s": "seconds between the heartbeats of a stream",
+    "max_body_bytes": "the largest body of a request that is taken",
+    "backlog_bytes": "how much may wait for a viewer that does not read, before it is cut off",
+    "snapshot_every": "the state of a session is kept every so many entries",
+    "turn_limit_s": "a turn that runs for longer fails; none: it may take as long as it takes",
+    "quarantine_after": "a turn in which the server died that often is failed",
+    "idle_after_s": "a session that nobody uses leaves memory after so long",
+    "max_live_actors": "so many sessions are in memory at most",
+    "retain_days": "sessions of that age are named in the log, as what would be deleted",
+    "retain_dry_run": "false: they are deleted",
+    "grace_s": "how long running turns may go on when the server is told to stop",
+    "log_format": "the log's lines on standard error: text or json",
+}
+"""What each setting is, in one line."""
 
 
 def load_settings(
@@ -121,11 +150,18 @@ def load_settings(
     found |= _from_file((folder or Path()) / FILE_NAME)
     found |= _from_environment(environment)
     found |= _checked(
-        {key: value for key, value in (arguments or {}).items() if value is not None},
+        {key: _split(key, value) for key, value in (arguments or {}).items() if value is not None},
         lambda key: f"--{key.replace('_', '-')}",
-        strict=True,
+        strict=False,
     )
     return Settings(**found)
+
+
+def _split(name: str, value: object) -> object:
+    """The items of a list that was given as one text."""
+    if name in LISTS and isinstance(value, str):
+        return [each for each in value.split(",") if each]
+    return value
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -144,8 +180,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {PREFIX + name.upper(): name for name in NAMES}
     for variable, value in environment.items():
         if variable in known:
-            is_list = known[variable] in {"hosts", "loops", "origins"}
-            given[known[variable]] = [x for x in value.split(",") if x] if is_list else value
+            given[known[variable]] = _split(known[variable], value)
         elif variable.startswith(PREFIX):
             near = difflib.get_close_matches(variable, known, 1, 0.88)
             if near:

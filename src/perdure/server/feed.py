@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from perdure import clock
 from perdure.events import MessageUpdate
@@ -22,6 +23,9 @@ from perdure.server.viewer import Viewer, Watched
 from perdure.store import Look
 
 LISTING_BYTES = 256 * 1024
+SETTLE_S = 1
+RETRY_MS, RETRY_SPREAD_MS = 1000, 4000
+"""When viewers come back whose streams the server ended: so late, and spread over so long."""
 
 
 class Feed:
@@ -146,7 +150,7 @@ class Feed:
         if self._beats is None:
             self._beats = asyncio.create_task(self._beat())
         if self._is_closed:
-            viewer.close()
+            viewer.dismiss(RETRY_MS)
 
     def leave(self, viewer: Viewer) -> None:
         """Lets a viewer go; with the last one of a session goes all that was held for it."""
@@ -166,11 +170,22 @@ class Feed:
                 self._end(self._beats)
             self._unsubscribe = self._beats = None
 
+    async def settle(self) -> None:
+        """Waits, for a moment at most, until what happened by now is ready for its viewers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                for known in tuple(self._followers.values()):
+                    for follower in tuple(known.values()):
+                        await follower.until_rest()
+
     def end_streams(self) -> None:
-        """Ends all streams, and those that come later at once; each viewer resumes by cursor."""
+        """Ends all streams, and those that come later at once; each viewer resumes by cursor.
+
+        They are told when to come back, and not all at once.
+        """
         self._is_closed = True
-        for viewer in tuple(self._viewers):
-            viewer.close()
+        for number, viewer in enumerate(tuple(self._viewers)):
+            viewer.dismiss(RETRY_MS + number * 10 % RETRY_SPREAD_MS)
 
     async def close(self) -> None:
         """Lets all viewers go and waits until nothing of the feed runs any more; idempotent."""

@@ -132,12 +132,21 @@ class Follower:
         self._doubts = self._settled_doubts = 0
         self._wakeup = asyncio.Event()
         self._wakeup.set()
+        self._rest = asyncio.Event()
         self._task = asyncio.create_task(self._follow())
 
     def hint(self) -> None:
         """The journal may have grown."""
         self._hinted = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        self._rest.clear()
         self._wakeup.set()
+
+    async def until_rest(self) -> None:
+        """Returns when all that it was told by now is in the ring."""
+        await self._rest.wait()
 
     def doubt(self) -> None:
         """The session may be of another incarnation now: finds out before it tells more."""
@@ -153,7 +162,7 @@ class Follower:
         if update.message_id not in self._making:
             self._hinted = True
         self._waiting.append(_Delta(turn_id, update))
-        self._wakeup.set()
+        self._rouse()
 
     def status(self, look: SessionLook) -> None:
         """The session's status changed; that of another incarnation is not told."""
@@ -167,7 +176,7 @@ class Follower:
         if look.last_seq > self.seq:
             self._hinted = True
         self._waiting.append(look)
-        self._wakeup.set()
+        self._rouse()
 
     def close(self) -> asyncio.Task[None]:
         """Stops following, since nobody watches; returns the task to cancel."""
@@ -208,6 +217,8 @@ class Follower:
                 return
             try:
                 await self._step()
+                if not self._wakeup.is_set():
+                    self._rest.set()
                 continue
             except SessionNotFoundError:
                 self._end(frame.ended(self.writer.session_json, "deleted"))
@@ -373,7 +384,7 @@ class Follower:
             self.has_ended = True
             self.last_words = last
             self._push([Item(0, last, last)])
-            self._wakeup.set()
+            self._rouse()
 
 
 def _is_text_of(each: _Delta | SessionLook, of: str) -> bool:

@@ -14,6 +14,11 @@ from perdure.server.shown import look_json
 HEARTBEAT = b":\n\n"
 
 
+def retry(after_ms: int) -> bytes:
+    """Tells when to come back after this stream has ended."""
+    return b"retry: %d\n\n" % after_ms
+
+
 def event(name: bytes, data: bytes) -> bytes:
     """A frame without an id."""
     return b"event: " + name + b"\ndata: " + data + b"\n\n"

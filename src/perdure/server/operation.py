@@ -57,6 +57,12 @@ async def health(service: Service, request: Request) -> Response:
     )
 
 
+async def ready(service: Service, request: Request) -> Response:
+    """That it can take commands and read its store."""
+    await service.check_ready()
+    return session_route.answer({"status": "ready"})
+
+
 _STRING: Mapping[str, object] = {"type": "string"}
 _LIMIT: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 _SEQ: Mapping[str, object] = {
@@ -113,6 +119,16 @@ OPERATIONS: tuple[Operation, ...] = (
         "Liveness, and what the server runs on",
         health,
         {200: _HEALTH},
+        is_public=True,
+    ),
+    Operation(
+        "GET",
+        "/v1/ready",
+        "ready",
+        "Readiness: 503 while the store refuses, and from the moment the server is told to stop",
+        ready,
+        {200: _object(status={"const": "ready"})},
+        (503,),
         is_public=True,
     ),
     Operation(

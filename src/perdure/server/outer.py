@@ -35,6 +35,11 @@ class Outer:
         self._app = app
         self._access = access
 
+    def _count(self, scope: Scope, status: int) -> None:
+        service = getattr(scope["app"].state, "service", None)
+        if service is not None and service.metrics is not None:
+            service.metrics.answered(scope["method"], status)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets the request in, or answers it with a problem."""
         if scope["type"] == "lifespan":
@@ -50,6 +55,7 @@ class Outer:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                self._count(scope, message["status"])
                 headers = list(message.get("headers", ()))
                 own = {name.lower() for name, _ in headers}
                 headers += [(k, v) for k, v in SAFE_HEADERS.items() if k not in own]

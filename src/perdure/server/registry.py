@@ -341,6 +341,15 @@ class Registry:
             await actor.delete()
             self._roster.drop(actor)
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether it takes no more commands."""
+        return self._closing
+
+    def refuse_commands(self) -> None:
+        """Takes no more commands; what runs goes on."""
+        self._closing = True
+
     async def close(self) -> None:
         """Takes no more commands and ends the running turns as interrupted; idempotent.
 

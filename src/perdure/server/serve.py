@@ -19,12 +19,13 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.errors import ConfigurationError
+from perdure.server import logs
 from perdure.server.app import create_app
 from perdure.server.auth import load_token
 from perdure.server.config import Settings
 from perdure.server.named_loop import NamedLoops
 from perdure.server.port import make_loop
-from perdure.server.service import as_journal_store, own_store
+from perdure.server.service import Service, as_journal_store, own_store
 from perdure.server.sse import ABORT
 from perdure.stores import open_store
 
@@ -42,9 +43,7 @@ def run(settings: Settings) -> None:
         StoreUnavailableError: another server has the store, which the text names; or it is none.
 
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    logs.set_up(settings.log_format)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(settings))
 
@@ -159,8 +158,17 @@ class Server(uvicorn.Server):
             self._on_accept()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams, then everything else."""
-        self._app.state.service.feed.end_streams()
+        """Lets running turns end for a while, then ends the streams, then everything else.
+
+        Meanwhile it still answers, that it is not ready among others; a second signal ends the
+        wait.
+        """
+        service: Service = self._app.state.service
+        draining = asyncio.create_task(service.drain())
+        while not self.force_exit and not draining.done():
+            await asyncio.wait([draining], timeout=0.1)
+        draining.cancel()
+        await asyncio.wait([draining])
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

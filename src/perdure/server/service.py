@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import cast
 
-from perdure.errors import ConfigurationError, UnrecoverableError
+from perdure.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    StoreError,
+    UnrecoverableError,
+)
 from perdure.server.config import Settings
 from perdure.server.feed import Feed
 from perdure.server.journal import JournalStore
+from perdure.server.metrics import Metrics
+from perdure.server.observer import Observer, TurnListener, TurnLog
 from perdure.server.port import Loops
+from perdure.server.problem import Refused
 from perdure.server.registry import Registry
 from perdure.server.retention import retaining
+from perdure.server.tracing import Tracing
 from perdure.store import Store
+
+log = logging.getLogger(__name__)
+
+READY_S = 2
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,39 @@ class Service:
     loops: Loops
     feed: Feed
     registry: Registry
+    observer: Observer
+    metrics: Metrics | None
+
+    async def check_ready(self) -> None:
+        """Returns if it can take commands and its store can be read.
+
+        Raises:
+            Refused: 503, with the reason.
+
+        """
+        if self.registry.is_closing:
+            raise Refused(503, "not_ready", "the server is shutting down")
+        try:
+            async with asyncio.timeout(READY_S):
+                await self.store.list_sessions(limit=1)
+        except UnrecoverableError:
+            return  # a session's damage is that session's
+        except (StoreError, TimeoutError) as error:
+            why = str(error) or f"it does not answer within {READY_S} seconds"
+            raise Refused(503, "not_ready", f"the store refuses: {why}") from error
+
+    async def drain(self) -> None:
+        """Takes no more commands, and gives running turns their time to end; then ends streams."""
+        self.registry.refuse_commands()
+        try:
+            if self.settings.grace_s and self.observer.running:
+                async with asyncio.timeout(self.settings.grace_s):
+                    await self.observer.until_rest()
+            await self.feed.settle()
+        except TimeoutError:
+            log.warning("%d turns are interrupted: the server stops", self.observer.running)
+        finally:
+            self.feed.end_streams()
 
 
 def version() -> str:
@@ -76,11 +124,26 @@ async def open_service(
 ) -> AsyncIterator[Service]:
     """The service inside the block; on leaving, streams and turns end. The store stays open."""
     feed = Feed(store, heartbeat_s=settings.heartbeat_s, backlog_bytes=settings.backlog_bytes)
-    registry = Registry(store, loops, feed, limits=settings.limits)
+    listeners: list[TurnListener] = [TurnLog()]
+    observer = Observer(feed, listeners)
+    registry = Registry(store, loops, observer, limits=settings.limits)
+    metrics = None
+    with suppress(MissingExtraError):  # nobody has to count
+        metrics = Metrics(
+            {
+                "turns_running": ("Turns that run.", lambda: observer.running),
+                "viewers": ("Streams that are open.", lambda: feed.viewer_count),
+                "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
+                "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
+            }
+        )
+        listeners.append(metrics)
+    with suppress(MissingExtraError):
+        listeners.append(Tracing(loops.default))
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
         async with keeping:
-            yield Service(settings, store, loops, feed, registry)
+            yield Service(settings, store, loops, feed, registry, observer, metrics)
     finally:
         feed.end_streams()
         await registry.close()

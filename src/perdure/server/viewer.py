@@ -70,6 +70,7 @@ class Viewer:
         self._backlog = 0
         self._missed_beats = 0
         self._is_closed = False
+        self._farewell: bytes | None = None
         self._is_sending = False
         self._is_dirty = False
         self._is_beat_due = False
@@ -106,6 +107,9 @@ class Viewer:
             if self._is_beat_due:
                 self._is_beat_due = False
                 write.add(frame.HEARTBEAT)
+            if self._farewell is not None:
+                self._is_sending = self._is_closed = True
+                return write.data + self._farewell
             if write:
                 self._is_sending = True
                 return write.data
@@ -134,6 +138,12 @@ class Viewer:
             if self._missed_beats > MAX_MISSED_BEATS:
                 self._cut()
         self.wake(0)
+
+    def dismiss(self, retry_ms: int) -> None:
+        """Ends it after one more write, whose last frame says when to come back."""
+        if not self._is_closed and self._farewell is None:
+            self._farewell = frame.retry(retry_ms)
+            self.wake(0)
 
     def close(self) -> None:
         """Ends it: `next` returns None from here on."""
