@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from typing import Any
+from typing import Any, cast
 
 from perdure.cli.place import ReadingStore, add_store_to, open_for_reading
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import ConfigurationError, SessionNotFoundError, UnrecoverableError
 from perdure.interchange import check_head, verify_file
-from perdure.store import Head, Verified, read_head
+from perdure.server.journal import JournalStore
+from perdure.server.replay import check_kept
+from perdure.store import Head, Look, Verified, read_head
 from perdure.tree import check_paths
 
 
@@ -93,7 +95,11 @@ async def _verify_one(store: ReadingStore, session_id: str, head: Head | None) -
         verified = await check_head(store, session_id, head)
     else:
         verified = await store.verify_session(session_id)
-    check_paths(await store.load_entries(session_id), session_id=session_id)
+    look: Look | None = await store.look(session_id) if hasattr(store, "look") else None
+    entries = await store.load_entries(session_id)
+    check_paths(entries, session_id=session_id)
+    if look is not None:
+        await check_kept(cast("JournalStore", store), look, entries)
     return verified
 
 

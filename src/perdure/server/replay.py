@@ -6,6 +6,9 @@ come the snapshots; then the beginning. Whichever it is, the state at the end is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from perdure.codec import StoredEntry
 from perdure.errors import JournalCorruptError, StateUnreplayableError
 from perdure.server.journal import JournalStore
 from perdure.server.state import State, decode_state, fold, read_snapshot
@@ -62,3 +65,28 @@ async def replay_all(store: JournalStore, look: Look) -> State:
         if state.last_seq == 0:
             raise
         return await replay(store, look.session.id, State())
+
+
+async def check_kept(store: JournalStore, look: Look, entries: Sequence[StoredEntry]) -> None:
+    """Holds the states that are kept, the summary and each snapshot, against a fold of the entries.
+
+    `entries` is the whole journal, read after the look. What counts as absent harms nobody.
+
+    Raises:
+        JournalCorruptError: a state that would be believed is not what its entries come to.
+
+    """
+    session_id, incarnation = look.session.id, look.session.incarnation
+    kept = {"its summary": decode_state(look.summary)}
+    at_most = look.last_seq
+    while (snapshot := await store.load_snapshot(session_id, at_most=at_most)) is not None:
+        state = read_snapshot(snapshot, incarnation=incarnation, last_seq=look.last_seq)
+        kept[f"its snapshot at seq {snapshot.seq}"] = state
+        at_most = snapshot.seq - 1
+    for place, state in kept.items():
+        if state is None or state.last_seq > look.last_seq:
+            continue
+        if state != fold(State(), entries[: state.last_seq]):
+            raise JournalCorruptError(
+                session_id, state.last_seq, place, "it is not what its entries come to"
+            )
