@@ -32,7 +32,8 @@ from perdure.stores import open_store
 log = logging.getLogger(__name__)
 
 SHUTDOWN_S = 3
-DEAD_PEER_MS = 60_000
+DEAD_PEER_S = 10.0
+"""A peer that acknowledges nothing for so long is gone, where the settings do not say otherwise."""
 
 
 def run(settings: Settings) -> None:
@@ -62,7 +63,7 @@ async def serve(settings: Settings, *, say: Callable[[str], None] | None = None)
     token = load_token(settings)
     loops = NamedLoops(settings)
     make_loop(loops, loops.default)  # to see that it can start; its library is imported now
-    listener = bind(settings.host, settings.port)
+    listener = bind(settings.host, settings.port, dead_peer_s=settings.heartbeat_s)
     try:
         port = listener.getsockname()[1]
         address = address_of(settings.host, port)
@@ -83,8 +84,11 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, dead_peer_s: float = DEAD_PEER_S) -> socket.socket:
     """A listening socket's address, taken.
+
+    A connection whose peer acknowledges nothing of what was sent for `dead_peer_s` is closed: with
+    heartbeats that finds viewers whose machine is gone, without a word of theirs.
 
     Raises:
         ConfigurationError: somebody has the port, or the host is none of this machine's.
@@ -101,7 +105,9 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+            listener.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_peer_s * 1000)
+            )
         listener.bind(address)
         listener.listen(2048)  # now, so that a port in use is found before anything is started
     except OSError as error:
