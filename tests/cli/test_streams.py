@@ -96,7 +96,7 @@ def test_times_at_the_edges_of_the_calendar_are_shown(zone: str, tmp_path: Path)
 
 
 def test_a_number_that_python_does_not_read_is_shown(tmp_path: Path) -> None:
-    put(tmp_path, "s", perdure.text("hello"))
+    put(tmp_path, "s")
     entry = (
         b'{"type":"custom","kind":"k","data":%s,"id":"e",'
         b'"created_at":"2026-01-01T00:00:00Z","parent_id":null}\n' % (b"7" * 5000)
