@@ -98,6 +98,13 @@ class Viewer:
         self._backlog = self._missed_beats = 0
         while not self._is_closed:
             self._is_dirty = False
+            if (shared := self._shared()) is not None:
+                if shared:
+                    self._is_sending = True
+                    return shared
+                self._waiting = asyncio.get_running_loop().create_future()
+                await self._waiting
+                continue
             write = Write()
             while self._opening and write.add(self._opening[-1]):
                 self._opening.pop()
@@ -119,6 +126,24 @@ class Viewer:
                 self._waiting = asyncio.get_running_loop().create_future()
                 await self._waiting
         return None
+
+    def _shared(self) -> bytes | None:
+        """What is new in the ring of its only session, as all its viewers get it; b"": nothing.
+
+        None where there is more to it than that. This is what a delivery costs.
+        """
+        if not self._alone or self._opening or self._is_beat_due or self._farewell is not None:
+            return None
+        watched = self._watched[0]
+        follower, position = watched.follower, watched.position
+        ring = follower.ring
+        if position is None or position < ring.start or self._listing is not None:
+            return None
+        if position == ring.end:
+            return None if follower.has_ended else b""
+        data, watched.position, seq = ring.frames_from(position)
+        watched.seq = seq or watched.seq
+        return data
 
     def wake(self, size: int, /) -> None:
         """There are `size` new bytes, or a follower has changed."""
@@ -183,11 +208,6 @@ class Viewer:
         """Adds what the ring has after the viewer's position."""
         ring, position = watched.follower.ring, watched.position
         assert position is not None
-        if self._alone and not write:
-            data, watched.position, seq = ring.frames_from(position)
-            watched.seq = seq or watched.seq
-            write.add(data)
-            return
         for item in ring.items_from(position):
             if not (
                 self._add_entry(watched, item.seq, item.body, write)
