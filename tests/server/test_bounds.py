@@ -10,6 +10,7 @@ import pytest
 
 from perdure import clock
 from perdure.entry import Message, Text
+from perdure.errors import AppendConflictError
 from perdure.fact import Claimed, TurnEnded, TurnStarted
 from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnded
 from perdure.server.journal import JournalStore
@@ -21,6 +22,7 @@ from perdure.testing import Call, ManualClock, Say, write_script
 from perdure.view import open_calls
 from tests.server.house import ID, Gate, House, Loops
 from tests.server.test_restart import Severed
+from tests.server.test_store_failure import Refusing
 
 HANG = write_script(Say("work", cut="hang"))
 HANG_IN_A_CALL = write_script(Say("look", calls=[Call("a", output=["out"], hangs=True)]))
@@ -265,6 +267,21 @@ async def test_what_is_sent_again_after_a_quarantine_is_so_by_a_person_and_at_it
     await house.rest()
     await crash(store, resend=False)
     assert (await house.restart(limits=Limits()).look()).status == "interrupted"
+    await house.close()
+
+
+async def test_a_crash_counts_even_if_the_claim_has_to_be_tried_again(store: JournalStore) -> None:
+    house = House(store)
+    await house.create()
+    await crash(store, resend=False)
+    refusing = Refusing(store)
+    refusing.fails = lambda n: AppendConflictError(ID, 1, 2) if n == 1 else None
+    again = House(refusing)
+    look = await again.registry.reopen(ID)
+    end = await ended(house)
+    assert (look.status, end.reason, end.crashed) == ("interrupted", "interrupted", True)
+    assert "another writer" not in (look.cause or "")
+    await again.close()
     await house.close()
 
 

@@ -435,9 +435,9 @@ async def test_a_loop_that_never_lets_go_is_left_behind(
     assert (await clung.registry.stop(ID)).stopped
     assert await clung.ends() == [(sent.turn_id, "stopped")]
     assert await clung.texts() == ["hello", "shown"]
-    monkeypatch.setattr("perdure.server.actor.DYING_S", 0.01)
+    monkeypatch.setattr("perdure.server.owner.DYING_S", 0.01)
     await clung.registry.branch(ID, None)
-    monkeypatch.setattr("perdure.server.actor.DYING_S", 3600)
+    monkeypatch.setattr("perdure.server.owner.DYING_S", 3600)
     async with asyncio.timeout(20):  # what it does not let go of was waited for once
         await clung.registry.branch(ID, sent.message_id)
     released.set()

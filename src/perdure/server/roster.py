@@ -99,10 +99,10 @@ class Roster:
 
     @property
     def _is_crowded(self) -> bool:
-        """Whether more are awake than may be; those that hold only a failure do not count."""
+        """Whether more are awake, or about to be, than may be."""
         if len(self._actors) <= self._limits.max_live_actors:
             return False
-        awake = sum(1 for actor in self._actors.values() if actor.failure is None)
+        awake = sum(1 for id_, a in self._actors.items() if a.is_awake or id_ in self._users)
         return awake > self._limits.max_live_actors
 
     def _trim_soon(self) -> None:
