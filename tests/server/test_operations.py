@@ -172,3 +172,17 @@ def test_a_server_s_log_names_session_and_turn(tmp_path: Path) -> None:
     turns = [line for line in lines if line.get("turn_id") == sent["turn_id"]]
     assert [line.get("reason", "started") for line in turns] == ["started", "completed"]
     assert {line["session_id"] for line in turns} == {"s"}
+
+
+def test_sigterm_lets_a_running_turn_end(tmp_path: Path) -> None:
+    loop = "perdure.testing.scripted_loop:scripted_by_message"
+    say = {"do": "say", "text": "x" * 60, "delta_chars": 1, "delay_s": 0.01}
+    with ServerProcess(tmp_path, loop=loop, options=["--grace-s", "30"]) as server:
+        with httpx.Client(base_url=server.base, headers=server.headers, timeout=20) as client:
+            client.post("/v1/sessions", json={"session_id": "s"})
+            client.post("/v1/sessions/s/messages", json={"text": json.dumps([say])})
+            assert client.get("/v1/sessions/s").json()["status"] == "running"
+        assert server.stop() == 0
+        server.start()
+        look = httpx.get(f"{server.base}/v1/sessions/s", headers=server.headers).json()
+        assert look["last_turn"]["reason"] == "completed"
