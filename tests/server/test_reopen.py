@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import apsw
 import pytest
 
+from perdure import clock
 from perdure.entry import Text
 from perdure.errors import JournalCorruptError, SessionNotFoundError, StoreUnavailableError
 from perdure.loop import LoopContext, LoopEvent, MessageEnded
+from perdure.server.limit import Limits
 from perdure.stores.memory import MemoryStore
 from perdure.stores.sqlite import SqliteStore
-from perdure.testing import Say, write_script
+from perdure.testing import ManualClock, Say, write_script
 from tests.server.house import ID, House, Loops
 from tests.server.test_store_failure import Refusing
 
@@ -45,6 +48,33 @@ async def test_after_a_full_disk_a_session_is_opened_again() -> None:
     assert house.feed.looks[-1] == look
     assert await house.registry.reopen(ID) == look
     await house.close()
+
+
+async def test_what_is_unrecoverable_stays_so_however_long_nobody_uses_it() -> None:
+    manual = ManualClock()
+    with clock.use(manual):
+        refusing = Refusing(MemoryStore())
+        house = House(refusing, limits=Limits(idle_after_s=10, max_live_actors=1))
+        for session_id in (ID, OTHER, "third"):
+            await house.registry.create(session_id)
+        refusing.fails = lambda n: StoreUnavailableError("the disk is full")
+        with pytest.raises(StoreUnavailableError):
+            await house.send("more")
+        refusing.fails = lambda n: None
+        for session_id in (OTHER, "third"):
+            await house.registry.send(session_id, [Text("hello")])
+            await house.until(lambda look: look.turn is None, session_id)
+        await manual.advance(1000)
+        for _ in range(1000):
+            if house.registry.live_actors == 1:
+                break
+            await asyncio.sleep(0.001)
+        assert house.registry.live_actors == 1
+        assert (await house.look()).status == "unrecoverable"
+        assert (await house.registry.reopen(ID)).status == "idle"
+        await manual.advance(1000)
+        assert (await house.look()).status == "idle"
+        await house.close()
 
 
 async def test_a_session_that_is_well_is_left_as_it_is(house: House) -> None:
