@@ -186,3 +186,16 @@ def test_sigterm_lets_a_running_turn_end(tmp_path: Path) -> None:
         server.start()
         look = httpx.get(f"{server.base}/v1/sessions/s", headers=server.headers).json()
         assert look["last_turn"]["reason"] == "completed"
+
+
+async def test_without_the_extras_it_serves_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("prometheus_client", "opentelemetry"):
+        monkeypatch.setitem(sys.modules, name, None)
+    async with running() as server:
+        await server.client.post("/v1/sessions", json={"session_id": "s"})
+        await server.send("s", "hi")
+        answer = await server.client.get("/metrics")
+        assert (answer.status_code, answer.json()["code"]) == (422, "missing_extra")
+        assert "metrics" in answer.json()["detail"]
