@@ -150,7 +150,7 @@ class Feed:
         if self._beats is None:
             self._beats = asyncio.create_task(self._beat())
         if self._is_closed:
-            viewer.dismiss(RETRY_MS)
+            viewer.turn_away(RETRY_MS)
 
     def leave(self, viewer: Viewer) -> None:
         """Lets a viewer go; with the last one of a session goes all that was held for it."""

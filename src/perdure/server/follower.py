@@ -130,6 +130,8 @@ class Follower:
         """The frame that a viewer gets who comes after the end, or when the journal is damaged."""
         self._hinted = True
         self._doubts = self._settled_doubts = 0
+        self._told_seq = seq
+        """The journal has at least these: where it ends before, it is another incarnation's."""
         self._wakeup = asyncio.Event()
         self._wakeup.set()
         self._rest = asyncio.Event()
@@ -175,6 +177,7 @@ class Follower:
             return
         if look.last_seq > self.seq:
             self._hinted = True
+            self._told_seq = max(self._told_seq, look.last_seq)
         self._waiting.append(look)
         self._rouse()
 
@@ -249,6 +252,7 @@ class Follower:
             if not self.is_of(latest):
                 raise SessionNotFoundError(self.session.id)
             self.latest = latest
+            self._told_seq = max(self._told_seq, latest.last_seq)
             self._hinted = True
         if self._hinted:
             self._hinted = False
@@ -278,7 +282,8 @@ class Follower:
         while more:
             page = await self._store.page_entries(self.session.id, after=self.seq, limit=PAGE)
             doubts = self._doubts
-            if page.entries or page.last_seq < self.seq or doubts != self._settled_doubts:
+            told = max(self.seq, self._told_seq)
+            if page.entries or page.last_seq < told or doubts != self._settled_doubts:
                 look = await self._store.look(self.session.id)
                 if look.session.incarnation != self.session.incarnation:
                     raise SessionNotFoundError(self.session.id)

@@ -116,7 +116,8 @@ class Viewer:
                 write.add(frame.HEARTBEAT)
             if self._farewell is not None:
                 self._is_sending = self._is_closed = True
-                return write.data + self._farewell
+                farewell, self._farewell = self._farewell, None
+                return write.data + farewell
             if write:
                 self._is_sending = True
                 return write.data
@@ -125,7 +126,8 @@ class Viewer:
             if not self._is_dirty and not self._is_closed:
                 self._waiting = asyncio.get_running_loop().create_future()
                 await self._waiting
-        return None
+        farewell, self._farewell = self._farewell, None
+        return farewell
 
     def _shared(self) -> bytes | None:
         """What is new in the ring of its only session, as all its viewers get it; b"": nothing.
@@ -169,6 +171,11 @@ class Viewer:
         if not self._is_closed and self._farewell is None:
             self._farewell = frame.retry(retry_ms)
             self.wake(0)
+
+    def turn_away(self, retry_ms: int) -> None:
+        """Ends it with nothing but the frame that says when to come back."""
+        self._farewell = frame.retry(retry_ms)
+        self.close()
 
     def close(self) -> None:
         """Ends it: `next` returns None from here on."""
