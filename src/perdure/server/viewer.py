@@ -126,8 +126,8 @@ class Viewer:
             if not self._is_dirty and not self._is_closed:
                 self._waiting = asyncio.get_running_loop().create_future()
                 await self._waiting
-        farewell, self._farewell = self._farewell, None
-        return farewell
+        last, self._farewell = self._farewell, None
+        return last
 
     def _shared(self) -> bytes | None:
         """What is new in the ring of its only session, as all its viewers get it; b"": nothing.
