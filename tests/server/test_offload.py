@@ -329,6 +329,7 @@ async def test_looking_at_ten_thousand_idle_sessions_wakes_and_writes_nothing() 
     store = Watching()
     names = [f"s{n}" for n in range(10_000)]
     for n, name in enumerate(names):
+        await asyncio.sleep(0)
         entries = place(State(), [seal(text(str(n)))])
         summary = encode_state(fold(State(), entries)) if n % 2 else None
         await store.create_session(name, entries=[s.entry for s in entries], summary=summary)
@@ -338,6 +339,7 @@ async def test_looking_at_ten_thousand_idle_sessions_wakes_and_writes_nothing() 
     registry = Registry(store, loops, feed)
     listed, after = await registry.list(limit=500)
     while after is not None:
+        await asyncio.sleep(0)
         page, after = await registry.list(limit=500, after=after)
         listed = [*listed, *page]
     assert {look.session_id for look in listed} == set(names)
