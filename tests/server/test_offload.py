@@ -350,11 +350,13 @@ async def test_looking_at_ten_thousand_idle_sessions_wakes_and_writes_nothing() 
         assert len((await registry.transcript(name)).entries) == 1
         assert registry.partials(name) == ()
     for first in range(0, len(names), 200):
+        await asyncio.sleep(0)
         wanted = [(name, START) for name in names[first : first + 200]]
         viewer = await feed.watch(wanted, look=registry.look, partials=registry.partials)
         shown = await viewer.next()
         assert shown is not None
         feed.leave(viewer)
+    await asyncio.sleep(0)
     assert (registry.live_actors, store.writes, made) == (0, 0, [])
     await registry.close()
     await feed.close()
