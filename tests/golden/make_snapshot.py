@@ -12,7 +12,7 @@ from pathlib import Path
 from perdure.codec import Draft, seal
 from perdure.entry import Message, Text
 from perdure.fact import Claimed, LoopChosen, MessageQueued, TurnEnded, TurnStarted
-from perdure.server.state import SCHEMA, State, fold, place, take_snapshot
+from perdure.server.session.state import SCHEMA, State, fold, place, take_snapshot
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 

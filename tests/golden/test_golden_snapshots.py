@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perdure.server.state import SCHEMA, State, decode_state, read_snapshot
+from perdure.server.session.state import SCHEMA, State, decode_state, read_snapshot
 from perdure.snapshot import Snapshot
 from tests.golden.make_snapshot import golden_state
 

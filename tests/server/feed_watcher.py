@@ -10,8 +10,8 @@ import msgspec
 
 from perdure.codec import StoredEntry
 from perdure.errors import PerdureError
-from perdure.server.cursor import parse_cursor
-from perdure.server.viewer import Viewer
+from perdure.server.feed.cursor import parse_cursor
+from perdure.server.feed.viewer import Viewer
 from tests.server.feed_node import HEARTBEAT_S, IDS, Node, Stage
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.errors import ConfigurationError
 from perdure.server.config import EXPLAINED, NAMES, Settings, load_settings
-from perdure.server.limit import Limits
+from perdure.server.session.limit import Limits
 
 
 def load(folder: Path, environment: dict[str, str] | None = None, **arguments: object) -> Settings:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from perdure.errors import StoreUnavailableError
 from perdure.fact import TurnEnded
-from perdure.server.logs import JsonFormatter
+from perdure.server.telemetry.logs import JsonFormatter
 from perdure.store import LookPage
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Fail, Say, ScriptedLoop

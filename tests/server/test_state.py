@@ -24,7 +24,7 @@ from perdure.fact import (
     TurnEnded,
     TurnStarted,
 )
-from perdure.server.state import (
+from perdure.server.session.state import (
     BEGINNING_CHARS,
     INLINE_BYTES,
     State,

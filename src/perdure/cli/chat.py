@@ -23,8 +23,8 @@ from perdure.errors import StoreError, UnrecoverableError
 from perdure.loop import LoopFactory
 from perdure.server.config import Settings, load_settings
 from perdure.server.named_loop import NamedLoops
-from perdure.server.port import make_loop
-from perdure.server.turn import describe
+from perdure.server.session.port import make_loop
+from perdure.server.session.turn import describe
 from perdure.store import check_session_id
 from perdure.stores import open_store
 from perdure.view import open_calls

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perdure.errors import ConfigurationError
-from perdure.server.limit import Limits
+from perdure.server.session.limit import Limits
 
 FILE_NAME = "perdure.toml"
 PREFIX = "PERDURE_"

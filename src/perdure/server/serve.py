@@ -19,14 +19,14 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.errors import ConfigurationError
-from perdure.server import logs
-from perdure.server.app import create_app
-from perdure.server.auth import load_token
 from perdure.server.config import Settings
+from perdure.server.http.app import create_app
+from perdure.server.http.auth import load_token
+from perdure.server.http.sse import ABORT
 from perdure.server.named_loop import NamedLoops
-from perdure.server.port import make_loop
 from perdure.server.service import Service, as_journal_store, own_store
-from perdure.server.sse import ABORT
+from perdure.server.session.port import make_loop
+from perdure.server.telemetry import logs
 from perdure.stores import open_store
 
 log = logging.getLogger(__name__)
