@@ -59,6 +59,17 @@ class SendBody(Body, frozen=True):
         return parts
 
 
+class EditBody(Body, frozen=True):
+    """What a message that waits says instead."""
+
+    text: str | None = None
+    parts: tuple[Text | File, ...] | None = None
+
+    def content(self) -> tuple[Text | File, ...]:
+        """The parts; as for `SendBody`."""
+        return SendBody(self.text, self.parts).content()
+
+
 class StopBody(Body, frozen=True):
     """Which turn to stop (None: the one that runs), and whether the queue goes with it."""
 

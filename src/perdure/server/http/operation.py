@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.server.http import session_route
+from perdure.server.http import session_route, view_route
 from perdure.server.http.body import (
     BranchBody,
     CompactBody,
     CreateBody,
+    EditBody,
     EmptyBody,
     ForkBody,
     SendBody,
@@ -20,7 +21,8 @@ from perdure.server.http.body import (
 )
 from perdure.server.service import Service, version
 from perdure.server.session.command import Sent, Stopped
-from perdure.server.session.look import SessionLook
+from perdure.server.session.look import STATUSES, SessionLook
+from perdure.server.session.outline import OutlinePage
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
@@ -149,7 +151,12 @@ OPERATIONS: tuple[Operation, ...] = (
         session_route.list_sessions,
         {200: (SessionLook, "listing")},
         (422,),
-        query={"limit": _LIMIT, "after": {**_STRING, "description": "`next` of the page before"}},
+        query={
+            "limit": _LIMIT,
+            "after": {**_STRING, "description": "`next` of the page before"},
+            "match": {**_STRING, "description": "what the id or the title holds, in any case"},
+            "status": {"enum": list(STATUSES)},
+        },
     ),
     Operation(
         "GET",
@@ -229,7 +236,33 @@ OPERATIONS: tuple[Operation, ...] = (
         session_route.transcript,
         {200: _TRANSCRIPT},
         (404, 422),
-        query={"before": _STRING, "limit": _LIMIT, "leaf": _STRING},
+        query={
+            "before": _STRING,
+            "after": {**_STRING, "description": "an entry of the path; empty is its start"},
+            "limit": _LIMIT,
+            "leaf": _STRING,
+            "through": {**_STRING, "description": "the path to the newest leaf through it"},
+        },
+    ),
+    Operation(
+        "GET",
+        f"{_SESSION}/tree",
+        "get_tree",
+        "A page of the tree in outline: where each entry grows, and how it begins",
+        view_route.tree,
+        {200: OutlinePage},
+        (404, 422),
+        query={"after": _SEQ, "limit": _LIMIT},
+    ),
+    Operation(
+        "GET",
+        f"{_SESSION}/export",
+        "export_session",
+        "The whole session as JSON lines, verified; `perdure import` takes them",
+        view_route.export,
+        {200: _STRING},
+        (404, 422),
+        media_type=view_route.LINES_TYPE,
     ),
     Operation(
         "GET",
@@ -306,6 +339,16 @@ OPERATIONS: tuple[Operation, ...] = (
         session_route.discard,
         {204: None},
         (404, 422),
+    ),
+    Operation(
+        "PUT",
+        f"{_SESSION}/queue/{{message_id}}",
+        "edit_queued_message",
+        "Gives a message that waits other parts; it keeps its place",
+        session_route.edit_queued,
+        {200: Sent},
+        (400, 404, 413, 422),
+        body=EditBody,
     ),
     Operation(
         "POST",

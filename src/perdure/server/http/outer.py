@@ -10,10 +10,13 @@ import logging
 from collections.abc import Awaitable
 from urllib.parse import quote, unquote
 
+from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.errors import PerdureError
 from perdure.server.http.auth import Access
+from perdure.server.http.page import refusal_page, wants_html
 from perdure.server.problem import Refused, problem, problem_of
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,15 @@ class Outer:
         service = getattr(scope["app"].state, "service", None)
         if service is not None and service.metrics is not None:
             service.metrics.answered(scope["method"], status)
+
+    def _exchange(self, scope: Scope) -> Response | None:
+        try:
+            return self._access.exchange(scope)
+        except Refused as error:
+            accept = Headers(scope=scope).get("accept", "")
+            if not wants_html(accept):
+                raise
+            return refusal_page(error, scope.get("root_path", ""))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets the request in, or answers it with a problem."""
@@ -67,7 +79,7 @@ class Outer:
             self._access.check(scope)
             response = None
             if scope["path"] == f"{scope.get('root_path', '')}/":
-                response = self._access.exchange(scope)
+                response = self._exchange(scope)
             if response is None:
                 await self._app(scope, receive, safe_send)
                 return

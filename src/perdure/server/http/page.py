@@ -36,6 +36,34 @@ The sessions are on the API and the command line as well.</p></body></html>
 """
 
 
+REFUSED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Perdure</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" type="image/svg+xml" href="{root}/assets/icon.svg">
+<link rel="stylesheet" href="{root}/assets/plain.css"></head>
+<body><main><h1>That address does not sign you in</h1>
+<p>Its token is not the one of the server that runs here. Nothing was changed.</p>
+<ol><li>Look at the output of <code>perdure serve</code>: its first line is an address with
+the right token. Open that one.</li>
+<li>If you are signed in in this browser already, <a href="{root}/">go to Perdure</a>.</li></ol>
+</main></body></html>
+"""
+"""What a person sees whose address has a wrong token."""
+
+
+def wants_html(accept: str) -> bool:
+    """Whether a browser asks for something to show, and not a program for an answer."""
+    return "text/html" in accept.lower()
+
+
+def refusal_page(error: Refused, root: str) -> Response:
+    """The refusal of an address as a page that says what to do."""
+    headers = {"cache-control": "no-store", "content-security-policy": POLICY}
+    content = REFUSED.format(root=root)
+    return Response(content, error.status, media_type="text/html", headers=headers)
+
+
 async def get_page(request: Request) -> Response:
     """The page."""
     try:

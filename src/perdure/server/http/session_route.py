@@ -17,6 +17,7 @@ from perdure.server.http.body import (
     BranchBody,
     CompactBody,
     CreateBody,
+    EditBody,
     EmptyBody,
     ForkBody,
     SendBody,
@@ -34,8 +35,9 @@ from perdure.server.http.segment import (
 )
 from perdure.server.problem import Refused
 from perdure.server.service import Service
-from perdure.server.session.look import SessionLook
+from perdure.server.session.look import STATUSES, SessionLook
 from perdure.server.session.shown import look_json
+from perdure.server.session.wanted import EVERY_SESSION, Wanted
 from perdure.store import check_session_id
 
 MAX_STREAM_SESSIONS = 200
@@ -65,8 +67,15 @@ async def create(service: Service, request: Request) -> Response:
 
 async def list_sessions(service: Service, request: Request) -> Response:
     """A page of the listing."""
-    after = request.query_params.get("after")
-    looks, following = await service.registry.list(limit=limit_of(request), after=after)
+    query = request.query_params
+    wanted = EVERY_SESSION
+    if (status := query.get("status") or None) is not None and status not in STATUSES:
+        raise Refused(422, "invalid_status", f"status is one of {', '.join(STATUSES)}")
+    if (match := query.get("match", "")) or status is not None:
+        wanted = Wanted(match, status)
+    looks, following = await service.registry.list(
+        limit=limit_of(request), after=query.get("after"), wanted=wanted
+    )
     shown = b",".join(look_json(look, root_of(request)) for look in looks)
     return _json(b'{"sessions":[%b],"next":%b}' % (shown, encode(following)))
 
@@ -147,8 +156,15 @@ async def transcript(service: Service, request: Request) -> Response:
     """A page of the transcript."""
     session_id = session_id_of(request)
     query = request.query_params
+    if query.get("before") is not None and query.get("after") is not None:
+        raise Refused(422, "two_bounds", "a page of the transcript is before an entry or after one")
     page = await service.registry.transcript(
-        session_id, before=query.get("before"), limit=limit_of(request), leaf=query.get("leaf")
+        session_id,
+        before=query.get("before"),
+        after=query.get("after"),
+        limit=limit_of(request),
+        leaf=query.get("leaf"),
+        through=query.get("through"),
     )
     writer = EntryWriter(session_id, root_of(request))
     shown = (writer.elided(each.stored, each.siblings) for each in page.entries)
@@ -218,6 +234,14 @@ async def discard(service: Service, request: Request) -> Response:
     message_id = text_of(request, "message_id")
     await service.registry.discard_queued(session_id_of(request), message_id)
     return Response(status_code=204)
+
+
+async def edit_queued(service: Service, request: Request) -> Response:
+    """Gives a message that waits other parts."""
+    message_id = text_of(request, "message_id")
+    body = await read_body(request, EditBody, service.settings.max_body_bytes)
+    sent = await service.registry.edit_queued(session_id_of(request), message_id, body.content())
+    return answer(sent)
 
 
 async def branch(service: Service, request: Request) -> Response:

@@ -90,8 +90,7 @@ async def send(
         PerdureError: as `Actor.command`.
 
     """
-    if not parts or not all(isinstance(part, Text | File) for part in parts):
-        raise AppendRejectedError("a message has one part or more, each a text or a file")
+    _check_parts(parts)
     given = _Given(tuple(parts), idempotency_key, clock.new_id())
     return await actor.command(lambda again: _send(actor, given, if_running, again))
 
@@ -255,6 +254,46 @@ async def discard(actor: Actor, message_id: str) -> None:
     await actor.command(step)
 
 
+async def edit_queued(actor: Actor, message_id: str, parts: Sequence[Part]) -> Sent:
+    """Gives a message that waits other parts; it keeps its id and its place in the queue.
+
+    It is discarded and queued anew, and so are those behind it, in one batch.
+
+    Raises:
+        AppendRejectedError: no parts, or parts that a user cannot send; nothing stored.
+        QueuedMessageNotFoundError: it does not wait, maybe since it runs; nothing stored.
+
+    """
+    _check_parts(parts)
+
+    async def step(again: bool) -> Sent:
+        edited = actor.state.queued(message_id)
+        if edited is None:
+            raise QueuedMessageNotFoundError(actor.session_id, message_id)
+        if again and (await actor.load_queued(edited)).parts == tuple(parts):
+            return Sent(message_id, edited.seq, None, queued=True)
+        at = actor.state.queue.index(edited)
+        kept = [await actor.load_queued(each) for each in actor.state.queue[at + 1 :]]
+        behind = list(zip(actor.state.queue[at + 1 :], kept, strict=True))
+        receipt = await actor.append(
+            [
+                MessageDiscarded(message_id=message_id, why="edited"),
+                *(
+                    MessageDiscarded(message_id=each.message_id, why="queued anew, in its place")
+                    for each, _ in behind
+                ),
+                MessageQueued(message_id=message_id, parts=tuple(parts), policy=edited.policy),
+                *(
+                    MessageQueued(message_id=each.message_id, parts=m.parts, policy=each.policy)
+                    for each, m in behind
+                ),
+            ]
+        )
+        return Sent(message_id, receipt.first_seq + 1 + len(behind), None, queued=True)
+
+    return await actor.command(step)
+
+
 async def branch(actor: Actor, entry_id: str | None) -> SessionLook:
     """Moves the leaf, by an entry, so that every viewer and every restart agrees.
 
@@ -342,6 +381,11 @@ async def reopen(actor: Actor) -> SessionLook:
         return actor.look()
 
     return await actor.command(step)
+
+
+def _check_parts(parts: Sequence[Part]) -> None:
+    if not parts or not all(isinstance(part, Text | File) for part in parts):
+        raise AppendRejectedError("a message has one part or more, each a text or a file")
 
 
 def _check_idle(actor: Actor) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -19,6 +19,8 @@ from perdure.server.session.state import OpenTurn, State
 from perdure.store import Session
 
 Status = Literal["idle", "running", "waiting", "interrupted", "failed", "unrecoverable", "deleted"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 CUT_OFF = "the server ended in the middle of the turn, or lost the session"
 """Why a turn is interrupted that has no end and runs nowhere that is known."""
@@ -68,6 +70,7 @@ class SessionLook(Struct, frozen=True):
 
     `held`: messages wait and nothing runs them until the next message or a go-on. `cursor` is the
     wire cursor of `last_seq`. `loop` is the loop that was chosen at creation, None for the default.
+    `title` is the beginning of its first message.
     """
 
     session_id: str
@@ -84,6 +87,7 @@ class SessionLook(Struct, frozen=True):
     loop: str | None
     last_turn: LastTurnLook | None
     last_activity: datetime
+    title: str | None = None
 
 
 def look_of(
@@ -121,6 +125,7 @@ def look_of(
         loop=state.loop,
         last_turn=last,
         last_activity=state.last_activity or session.created_at,
+        title=state.title,
     )
 
 

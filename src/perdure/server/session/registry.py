@@ -34,13 +34,20 @@ from perdure.server.session.actor import Actor
 from perdure.server.session.command import Compacted, Sent, Stopped
 from perdure.server.session.limit import Limits
 from perdure.server.session.look import SessionLook, look_of
+from perdure.server.session.outline import OutlinePage, load_outline
 from perdure.server.session.partial import Partial
 from perdure.server.session.path import load_whole_path
 from perdure.server.session.port import FeedPort, Loops
 from perdure.server.session.replay import load_state, replay
 from perdure.server.session.roster import Roster
 from perdure.server.session.state import State, decode_state, encode_state, fold, place
-from perdure.server.session.transcript import TranscriptPage, load_transcript
+from perdure.server.session.transcript import (
+    TranscriptPage,
+    find_newest_leaf,
+    load_following,
+    load_transcript,
+)
+from perdure.server.session.wanted import EVERY_SESSION, MOST_SEARCHED, Wanted
 from perdure.store import Look, Page, check_session_id
 
 _T = TypeVar("_T")
@@ -111,23 +118,35 @@ class Registry:
         return look
 
     async def list(
-        self, *, limit: int = 50, after: str | None = None
+        self, *, limit: int = 50, after: str | None = None, wanted: Wanted = EVERY_SESSION
     ) -> tuple[Sequence[SessionLook], str | None]:
         """Sessions by newest append first, and the `after` of the next page (None on the last).
+
+        Of those that are `wanted`; after `MOST_SEARCHED` sessions a page ends, even an empty one.
 
         Raises:
             CursorVoidError: `after` is not from a listing.
             StoreUnavailableError: the store cannot be read.
 
         """
-        page = await self._store.list_sessions(limit=limit, after=after)
-        shown = []
-        for look in page.sessions:
-            try:
-                shown.append(await self._show(look))
-            except SessionNotFoundError:
-                continue  # it was deleted since the page was read
-        return shown, page.next
+        shown: list[SessionLook] = []
+        searched = 0
+        while True:
+            # Never more than are still missing, so that the page's end is a place to go on from.
+            page = await self._store.list_sessions(limit=limit - len(shown), after=after)
+            for look in page.sessions:
+                try:
+                    found = await self._show(look)
+                except SessionNotFoundError:
+                    continue  # it was deleted since the page was read
+                if wanted.fits(found):
+                    shown.append(found)
+            searched += len(page.sessions)
+            after = page.next
+            if after is None or len(shown) >= limit or wanted is EVERY_SESSION:
+                return shown, after
+            if searched >= MOST_SEARCHED:
+                return shown, after
 
     async def look(self, session_id: str) -> SessionLook:
         """The session as it stands; O(1), where nobody but a server wrote to it.
@@ -208,10 +227,14 @@ class Registry:
         session_id: str,
         *,
         before: str | None = None,
+        after: str | None = None,
         limit: int = 50,
         leaf: str | None = None,
+        through: str | None = None,
     ) -> TranscriptPage:
-        """A page of the path to the leaf, or to `leaf`; of what is older than `before` on it.
+        """A page of the path to the leaf, to `leaf`, or to the newest leaf through an entry.
+
+        Of what is older than `before` on it, or follows `after` (empty: the start).
 
         Raises:
             EntryNotFoundError: there is no such tree entry.
@@ -220,10 +243,28 @@ class Registry:
 
         """
         async with self._noticing(session_id):
-            leaf_id = (await self.look(session_id)).leaf_id if leaf is None else leaf
+            if through is not None:
+                leaf_id: str | None = await find_newest_leaf(self._store, session_id, through)
+            else:
+                leaf_id = (await self.look(session_id)).leaf_id if leaf is None else leaf
+            if after is not None:
+                return await load_following(
+                    self._store, session_id, leaf_id, after=after or None, limit=limit
+                )
             return await load_transcript(
                 self._store, session_id, leaf_id, before=before, limit=limit
             )
+
+    async def outline(self, session_id: str, *, after: int, limit: int) -> OutlinePage:
+        """A page of the tree in outline; see `load_outline`.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+            JournalCorruptError: the session is unrecoverable from now on.
+
+        """
+        async with self._noticing(session_id):
+            return await load_outline(self._store, session_id, after=after, limit=limit)
 
     def partials(self, session_id: str) -> Sequence[Partial]:
         """The text so far of each part in the making; synchronous, so that no delta slips by."""
@@ -269,6 +310,12 @@ class Registry:
     async def discard_queued(self, session_id: str, message_id: str) -> None:
         """Discards one message that waits."""
         await self._command(session_id, lambda actor: command.discard(actor, message_id))
+
+    async def edit_queued(self, session_id: str, message_id: str, parts: Sequence[Part]) -> Sent:
+        """Gives a message that waits other parts; see `command.edit_queued`."""
+        return await self._command(
+            session_id, lambda actor: command.edit_queued(actor, message_id, parts)
+        )
 
     async def branch(self, session_id: str, entry_id: str | None) -> SessionLook:
         """Moves the leaf to a tree entry, or before the first one (None)."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.codec import Entry, StoredEntry, encode
-from perdure.entry import Json, Opaque, Text
+from perdure.entry import Json, Message, Opaque, Text
 from perdure.errors import StateUnreplayableError
 from perdure.fact import (
     Claimed,
@@ -31,15 +31,19 @@ from perdure.fact import (
 )
 from perdure.snapshot import Snapshot, Upcast, read_sealed, seal
 
-SCHEMA = 2
+SCHEMA = 3
 """The number of the serialised form *and* of what `apply` makes of a journal: either one changes
-with it. Schema 1 did not count crashes, and had no digest."""
+with it. Schema 1 did not count crashes, and had no digest; 2 had no title."""
 
 INLINE_BYTES = 2 * 1024
 """How much of a queued message is in the state, which is stored anew with every entry."""
 
 BEGINNING_CHARS = 200
 """How much of a text that is too long for that is shown."""
+
+
+TITLE_CHARS = 100
+"""How much of its first message a session is called by."""
 
 
 class Claim(Struct, frozen=True, array_like=True):
@@ -92,6 +96,7 @@ class State(Struct, frozen=True):
     claim: Claim | None = None
     loop: str | None = None
     last_activity: datetime | None = None
+    title: str | None = None
 
     @property
     def epoch(self) -> int:
@@ -108,7 +113,12 @@ def _count_crashes(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes}
+def _keep(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 2 to 3: a session that has no title yet gets one of its next message."""
+    return value
+
+
+_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep}
 
 
 def encode_state(state: State) -> bytes:
@@ -168,9 +178,20 @@ def apply(state: State, stored: StoredEntry) -> State:
         changes["last_activity"] = stored.created_at
     if stored.entry.in_tree:
         changes["leaf_id"] = stored.id
+        if state.title is None and stored.type == "message":
+            changes["title"] = _title_of(stored)
     elif stored.type in _DECISIVE:
         changes |= _decide(state, stored)
     return replace(state, **changes)
+
+
+def _title_of(stored: StoredEntry) -> str | None:
+    """The beginning of what a person said, on one line."""
+    message = stored.view
+    if not isinstance(message, Message) or message.role != "user" or message.meta:
+        return None
+    line = " ".join(message.text[: TITLE_CHARS * 4].split())
+    return (line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…") or None
 
 
 _DECISIVE = frozenset(
