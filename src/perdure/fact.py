@@ -161,6 +161,12 @@ class LoopChosen(Fact, tag="loop_chosen", frozen=True, omit_defaults=True):
     name: str
 
 
+class SessionOwned(Fact, tag="session_owned", frozen=True, omit_defaults=True):
+    """The session belongs to this principal from here on; without one it belongs to admins."""
+
+    principal: str
+
+
 class Gap(Fact, tag="gap", frozen=True, omit_defaults=True):
     """What a salvage could not keep: `place` in the original, and why."""
 
@@ -188,5 +194,6 @@ KnownFact = (
     | StepStarted
     | StepEnded
     | LoopChosen
+    | SessionOwned
     | Gap
 )

@@ -101,6 +101,7 @@ def batches() -> list[list[Entry]]:
         fact.StepStarted("s", 1),
         fact.StepEnded("s", 1, "completed"),
         fact.LoopChosen("shell"),
+        fact.SessionOwned("anna"),
         fact.Gap("line 3, byte 9", "no JSON", 12),
         fact.TurnEnded("t1", "stopped", "by hand"),
     ]

@@ -20,6 +20,7 @@ from perdure.fact import (
     MessageDiscarded,
     MessageQueued,
     Policy,
+    SessionOwned,
     SessionStarted,
     TurnEnded,
     TurnStarted,
@@ -59,6 +60,7 @@ DRAFTS: st.SearchStrategy[Any] = st.one_of(
     st.builds(lambda leaf: LeafMoved(from_id=None, leaf_id=leaf), st.none() | IDS),
     st.builds(lambda: SessionStarted(source="startup")),
     st.builds(lambda name: LoopChosen(name=name), IDS),
+    st.builds(lambda name: SessionOwned(principal=name), IDS),
 )
 
 

@@ -70,7 +70,8 @@ class SessionLook(Struct, frozen=True):
 
     `held`: messages wait and nothing runs them until the next message or a go-on. `cursor` is the
     wire cursor of `last_seq`. `loop` is the loop that was chosen at creation, None for the default.
-    `title` is the beginning of its first message.
+    `title` is the beginning of its first message. `owner` is the principal whose session it is,
+    None where it belongs to admins.
     """
 
     session_id: str
@@ -88,6 +89,7 @@ class SessionLook(Struct, frozen=True):
     last_turn: LastTurnLook | None
     last_activity: datetime
     title: str | None = None
+    owner: str | None = None
 
 
 def look_of(
@@ -126,6 +128,7 @@ def look_of(
         last_turn=last,
         last_activity=state.last_activity or session.created_at,
         title=state.title,
+        owner=state.owner,
     )
 
 

@@ -25,15 +25,16 @@ from perdure.fact import (
     MessageDiscarded,
     MessageQueued,
     Policy,
+    SessionOwned,
     TurnEnded,
     TurnReason,
     TurnStarted,
 )
 from perdure.snapshot import Snapshot, Upcast, read_sealed, seal
 
-SCHEMA = 3
+SCHEMA = 4
 """The number of the serialised form *and* of what `apply` makes of a journal: either one changes
-with it. Schema 1 did not count crashes, and had no digest; 2 had no title."""
+with it. Schema 1 did not count crashes, and had no digest; 2 had no title, 3 no owner."""
 
 INLINE_BYTES = 2 * 1024
 """How much of a queued message is in the state, which is stored anew with every entry."""
@@ -97,6 +98,7 @@ class State(Struct, frozen=True):
     loop: str | None = None
     last_activity: datetime | None = None
     title: str | None = None
+    owner: str | None = None
 
     @property
     def epoch(self) -> int:
@@ -118,7 +120,12 @@ def _keep(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep}
+def _own(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 3 to 4: what nobody owned stays so."""
+    return value
+
+
+_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep, 3: _own}
 
 
 def encode_state(state: State) -> bytes:
@@ -203,6 +210,7 @@ _DECISIVE = frozenset(
         "message_discarded",
         "leaf_moved",
         "loop_chosen",
+        "session_owned",
     }
 )
 
@@ -239,6 +247,8 @@ def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
             return {"leaf_id": leaf_id}
         case LoopChosen(name=name):
             return {"loop": name}
+        case SessionOwned(principal=principal):
+            return {"owner": principal}
         case Opaque():
             raise _broken(stored, f"this version cannot read its {stored.type!r}")
         case _:
