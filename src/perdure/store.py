@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +35,9 @@ from perdure.errors import (
 
 FORMAT = 1
 """The number of the log format that this version writes."""
+
+Kind = Literal["session", "routine", "workflow"]
+"""What a journal is the journal of; an id is unique within its kind."""
 
 MAX_SESSION_ID_BYTES = 512
 

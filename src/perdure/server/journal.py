@@ -12,7 +12,7 @@ from typing import Protocol
 
 from perdure.codec import Draft, Entry, StoredEntry
 from perdure.snapshot import KEPT, Snapshot
-from perdure.store import Look, LookPage, Page, PathPage, Receipt, Session, Store
+from perdure.store import Kind, Look, LookPage, Page, PathPage, Receipt, Session, Store
 
 
 class JournalStore(Store, Protocol):
@@ -22,7 +22,17 @@ class JournalStore(Store, Protocol):
     the same transaction as the entries it follows from and is opaque to the store. *Snapshots* are
     such bytes too, several of a session, put when the server chooses; they save time and nothing
     else, so that losing them all loses nothing.
+
+    Journals have a *kind*, within which their ids are unique. A store speaks of sessions; what
+    `of_kind` gives has the same verbs, and the journals of another kind are its "sessions".
     """
+
+    def of_kind(self, kind: Kind) -> JournalStore:
+        """The same store, whose verbs see the journals of this kind and no other.
+
+        Its listings and hints are of this kind, too. Closing either closes both.
+        """
+        ...
 
     async def create_session(
         self,

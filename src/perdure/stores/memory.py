@@ -25,6 +25,7 @@ from perdure.snapshot import KEPT, Snapshot
 from perdure.store import (
     ClosingStore,
     Head,
+    Kind,
     Look,
     LookPage,
     Page,
@@ -64,6 +65,15 @@ class MemoryStore(ClosingStore):
         self._listeners: dict[object, Callable[[str], None]] = {}
         self._touched = 0
         self._closed = False
+        self._kinds: dict[Kind, MemoryStore] = {"session": self}
+
+    def of_kind(self, kind: Kind) -> MemoryStore:
+        """The same store, whose verbs see the journals of this kind and no other."""
+        self._check_open()
+        if kind not in self._kinds:
+            self._kinds[kind] = made = MemoryStore()
+            made._kinds = self._kinds
+        return self._kinds[kind]
 
     async def create_session(
         self,
@@ -297,9 +307,10 @@ class MemoryStore(ClosingStore):
             yield kept
 
     async def close(self) -> None:
-        """Forgets everything; idempotent."""
-        self._closed = True
-        self._logs.clear()
+        """Forgets everything, of every kind; idempotent."""
+        for store in self._kinds.values():
+            store._closed = True
+            store._logs.clear()
 
     def _hint(self, session_id: str) -> None:
         for listener in self._listeners.values():

@@ -74,7 +74,10 @@ def _explain_asserts() -> None:
     """Has pytest show what a contract's failed assert compared, as it does in a test's own file."""
     import pytest
 
-    homes = ("append_cases", "byte_cases", "writer_cases", "snapshot_cases", "journal_contract")
+    homes = (
+        *("append_cases", "byte_cases", "writer_cases"),
+        *("snapshot_cases", "kind_cases", "journal_contract"),
+    )
     for home in homes:
         module = f"{__name__}.{home}"
         if module not in sys.modules:

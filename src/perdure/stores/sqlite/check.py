@@ -11,7 +11,7 @@ from perdure.errors import JournalCorruptError
 from perdure.store import Head as LogHead
 from perdure.store import Verified
 from perdure.stores.sqlite.reader import Head, Reader, is_utf8
-from perdure.stores.sqlite.schema import SESSION_KIND, has_snapshots
+from perdure.stores.sqlite.schema import KINDS, has_snapshots
 
 _INDEXED = """
 SELECT e.pos, i.seq, e.session, e.seq, e.entry_id, e.parent, e.sum, e.raw, d.pos
@@ -118,7 +118,7 @@ SELECT DISTINCT session FROM {} AS t WHERE NOT EXISTS
 def verify_store(reader: Reader) -> list[JournalCorruptError]:
     """Damage that belongs to no living session: the file's structure, rows without a session.
 
-    O(the file).
+    And that of the journals of other kinds. O(the file).
     """
     found = [
         JournalCorruptError("", None, reader.place, str(problem))
@@ -134,9 +134,9 @@ def verify_store(reader: Reader) -> list[JournalCorruptError]:
             found.append(JournalCorruptError("", None, reader.place, detail))
     query = (
         "SELECT CAST(session_id AS BLOB), CAST(kind AS BLOB), deleted FROM sessions "
-        "WHERE kind <> ? OR deleted NOT IN (0, 1)"
+        f"WHERE kind NOT IN ({', '.join('?' * len(KINDS))}) OR deleted NOT IN (0, 1)"
     )
-    for name, kind, deleted in reader.run(query, (SESSION_KIND,)).fetchall():
+    for name, kind, deleted in reader.run(query, KINDS).fetchall():
         detail = f"its row is of the kind {kind!r} ({deleted}), which this version does not know"
         found.append(JournalCorruptError(name.decode(errors="replace"), None, reader.place, detail))
     query = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE deleted = 0"
@@ -144,4 +144,17 @@ def verify_store(reader: Reader) -> list[JournalCorruptError]:
         if not is_utf8(name):
             detail = f"a session's id, {name!r}, is not UTF-8"
             found.append(JournalCorruptError("", None, reader.place, detail))
+    for other in KINDS:
+        if other != reader.kind:
+            found += _verify_kind(Reader(reader.connection, reader.path, other))
+    return found
+
+
+def _verify_kind(reader: Reader) -> list[JournalCorruptError]:
+    found = []
+    for name in reader.session_ids():
+        try:
+            verify_session(reader, name)
+        except JournalCorruptError as error:
+            found.append(error)
     return found

@@ -25,12 +25,11 @@ from perdure.errors import (
     SessionNotFoundError,
 )
 from perdure.snapshot import Snapshot
-from perdure.store import Receipt, Session, place_batch, read_session, receipt_of
+from perdure.store import Kind, Receipt, Session, place_batch, read_session, receipt_of
 from perdure.stores.sqlite.connection import pragma
 from perdure.stores.sqlite.reader import is_text
 from perdure.stores.sqlite.schema import (
     FILE_FORMAT,
-    SESSION_KIND,
     SNAPSHOTS,
     TAIL_LENGTH,
     has_snapshots,
@@ -71,9 +70,13 @@ class _End:
 
 
 class Ledger:
-    """The file as its writer sees it; used by one thread, between `begin` and `commit`."""
+    """The file as its writer sees it; used by one thread, between `begin` and `commit`.
+
+    `kind` is that of the journals which the next verb speaks of.
+    """
 
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self.kind: Kind = "session"
         self._connection = connection
         self._cursor = connection.cursor()
         self._run: Callable[..., Any] = self._cursor.execute
@@ -82,12 +85,12 @@ class Ledger:
         self._indexed_pos = -1
         self._last_pos = 0
         self._tail: dict[tuple[int, str], int] = {}
-        self._ends: OrderedDict[str, _End] = OrderedDict()
+        self._ends: OrderedDict[tuple[Kind, str], _End] = OrderedDict()
         self._rows: list[_Row] = []
         self._branches: list[tuple[int, str | int, int, str]] = []
         self._changed: dict[int, _End] = {}
         self._writes_last_pos = False
-        self.hints: dict[str, None] = {}
+        self.hints: dict[tuple[Kind, str], None] = {}
 
     def begin(self) -> None:
         """Takes the file for writing, and forgets what another process may have changed.
@@ -134,7 +137,7 @@ class Ledger:
         self._run(
             "INSERT INTO sessions VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, ?, NULL, ?)",
             (
-                SESSION_KIND,
+                self.kind,
                 session.id,
                 session.incarnation,
                 session.header,
@@ -145,9 +148,9 @@ class Ledger:
         )
         number = self._connection.last_insert_rowid()
         end = _End(number, session, 0, session.first_sum, self._last_pos, None, is_indexed=False)
-        self._ends[session.id] = end
+        self._ends[self.kind, session.id] = end
         self._add(end, entries)
-        self.hints[session.id] = None
+        self.hints[self.kind, session.id] = None
         return session
 
     def append_entries(
@@ -175,14 +178,14 @@ class Ledger:
         stored = self._add(end, entries)
         if summary is not None:
             end.new_summary = summary
-        self.hints[session_id] = None
+        self.hints[self.kind, session_id] = None
         return receipt_of(stored)
 
     def delete_session(self, session_id: str) -> None:
         """Removes everything of the session but its tombstone: O(its entries)."""
         self.flush()
-        self._ends.pop(session_id, None)
-        key = (SESSION_KIND, session_id)
+        key = (self.kind, session_id)
+        self._ends.pop(key, None)
         found = self._run(
             "SELECT number FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0", key
         ).fetchall()
@@ -203,7 +206,7 @@ class Ledger:
             (number,),
         )
         self._writes_last_pos = True
-        self.hints[session_id] = None
+        self.hints[self.kind, session_id] = None
 
     def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
         """Keeps a snapshot, in the place of one of the same `seq`."""
@@ -301,11 +304,12 @@ class Ledger:
         return stored
 
     def _find(self, session_id: str) -> _End | None:
-        end = self._ends.get(session_id)
+        key = (self.kind, session_id)
+        end = self._ends.get(key)
         if end is not None:
-            self._ends.move_to_end(session_id)
+            self._ends.move_to_end(key)
             return end
-        rows = self._run(_FIND, (SESSION_KIND, session_id)).fetchall()
+        rows = self._run(_FIND, key).fetchall()
         if not rows:
             return None
         number, header, *rest = rows[0]
@@ -314,7 +318,7 @@ class Ledger:
         except ValueError as error:
             place = f"{self._place}, header"
             raise JournalCorruptError(session_id, None, place, str(error)) from error
-        end = self._ends[session_id] = _End(number, session, *rest)
+        end = self._ends[key] = _End(number, session, *rest)
         return end
 
     def _absent(self, session_id: str, incarnation: str | None) -> Exception:
@@ -323,7 +327,7 @@ class Ledger:
         tombstones = self._run(
             "SELECT 1 FROM sessions "
             "WHERE kind = ? AND session_id = ? AND incarnation = ? AND deleted = 1",
-            (SESSION_KIND, session_id, incarnation),
+            (self.kind, session_id, incarnation),
         ).fetchall()
         if tombstones:
             return SessionDeletedError(session_id, incarnation)

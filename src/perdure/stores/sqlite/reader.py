@@ -21,8 +21,8 @@ from perdure.errors import (
     SessionNotFoundError,
 )
 from perdure.snapshot import Snapshot
-from perdure.store import Look, LookPage, Page, PathPage, Session, read_session
-from perdure.stores.sqlite.schema import SESSION_KIND, has_snapshots
+from perdure.store import Kind, Look, LookPage, Page, PathPage, Session, read_session
+from perdure.stores.sqlite.schema import has_snapshots
 
 _CHUNK_BYTES = 1 << 20
 _CHUNK_ENTRIES = 4096
@@ -50,10 +50,15 @@ class Head(NamedTuple):
 
 
 class Reader:
-    """One snapshot of the file; used by one thread, inside one read transaction."""
+    """One snapshot of the file; used by one thread, inside one read transaction.
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+    Its questions are about the journals of one kind.
+    """
+
+    def __init__(self, connection: apsw.Connection, path: Path, kind: Kind = "session") -> None:
+        self.kind = kind
         self.run: Callable[..., Any] = connection.execute
+        self.path = path
         self.place = f"file {str(path)!r}"
         self.connection = connection
         self.indexed_pos = self._meta("indexed_pos", int)
@@ -68,7 +73,7 @@ class Reader:
         """The row of a living session."""
         rows = self.run(
             f"SELECT {_LOOK} FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0",
-            (SESSION_KIND, session_id),
+            (self.kind, session_id),
         ).fetchall()
         if not rows:
             raise SessionNotFoundError(session_id)
@@ -122,7 +127,7 @@ class Reader:
         rows = self.run(
             f"SELECT {_LISTED} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ? "
             "ORDER BY last_pos DESC LIMIT ?",
-            (SESSION_KIND, bound, min(limit, 2**31) + 1),
+            (self.kind, bound, min(limit, 2**31) + 1),
         ).fetchall()
         page = rows[:limit]
         more = f"{store_id}.{page[-1][4]}" if page and len(rows) > limit else None
@@ -147,7 +152,7 @@ class Reader:
         rows = self.run(
             "SELECT CAST(session_id AS BLOB) FROM sessions "
             "WHERE kind = ? AND deleted = 0 ORDER BY session_id",
-            (SESSION_KIND,),
+            (self.kind,),
         )
         return tuple(name.decode() for (name,) in rows if is_utf8(name))
 

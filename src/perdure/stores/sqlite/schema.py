@@ -12,9 +12,12 @@ remembers creations and deletions); a session's number is one incarnation's and 
 
 from __future__ import annotations
 
+from typing import get_args
+
 import apsw
 
 from perdure import clock
+from perdure.store import Kind
 
 APPLICATION_ID = 0x50455244
 """`PRAGMA application_id`: "PERD"."""
@@ -26,7 +29,7 @@ PAGE_SIZE = 8192
 TAIL_LENGTH = 2048
 """How many positions the tail reaches before it is moved into the index tables."""
 
-SESSION_KIND = "session"
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TABLES = """
 CREATE TABLE meta (          -- 'indexed_pos', 'last_pos', 'store_id'
@@ -36,7 +39,7 @@ CREATE TABLE meta (          -- 'indexed_pos', 'last_pos', 'store_id'
 
 CREATE TABLE sessions (
   number INTEGER PRIMARY KEY,  -- of this incarnation, for ever
-  kind TEXT NOT NULL,          -- 'session'; ids are unique within a kind
+  kind TEXT NOT NULL,          -- 'session', 'routine', 'workflow'; ids are unique within a kind
   session_id TEXT NOT NULL,    -- compared byte for byte
   incarnation TEXT NOT NULL,
   header BLOB NOT NULL,        -- the session's JSON; empty in a tombstone

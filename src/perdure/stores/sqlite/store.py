@@ -7,6 +7,7 @@ returns when its transaction is synced. What is read comes from a snapshot and w
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from perdure.fact import Gap
 from perdure.snapshot import KEPT, Snapshot
 from perdure.store import (
     ClosingStore,
+    Kind,
     Look,
     LookPage,
     Page,
@@ -37,6 +39,7 @@ from perdure.stores.sqlite.owner import OwnerLock
 from perdure.stores.sqlite.pool import ReaderPool
 from perdure.stores.sqlite.reader import Reader
 from perdure.stores.sqlite.salvage import salvage
+from perdure.stores.sqlite.schema import KINDS
 from perdure.stores.sqlite.writer import Writer
 
 _T = TypeVar("_T")
@@ -56,8 +59,18 @@ class SqliteStore(ClosingStore):
         self._writer = Writer(self.path, synchronous)
         self._readers = ReaderPool(self.path)
         self._owner = OwnerLock(self.path)
-        self._closing: Future[None] | None = None
+        self._kind: Kind = "session"
+        self._whole: SqliteStore | None = None
         weakref.finalize(self, self._writer.stop)
+
+    def of_kind(self, kind: Kind) -> SqliteStore:
+        """The same store, whose verbs see the journals of this kind and no other."""
+        if kind not in KINDS:
+            raise ValueError(f"kind is one of: {', '.join(KINDS)}")
+        view = copy.copy(self)
+        view._kind = kind
+        view._whole = self  # which ends its thread when nobody has it any more
+        return view
 
     async def create_session(
         self,
@@ -72,7 +85,7 @@ class SqliteStore(ClosingStore):
         self._check_open()
         sealed = seal_all(entries)
         return await self._writer.submit(
-            session_id, lambda ledger: ledger.create_session(session, sealed, summary)
+            self._kind, session_id, lambda ledger: ledger.create_session(session, sealed, summary)
         )
 
     async def append_entries(
@@ -92,6 +105,7 @@ class SqliteStore(ClosingStore):
         self._check_open()
         sealed = seal_all(entries)
         return await self._writer.submit(
+            self._kind,
             session_id,
             lambda ledger: ledger.append_entries(
                 session_id, sealed, expected_seq, incarnation, summary
@@ -102,7 +116,9 @@ class SqliteStore(ClosingStore):
         """Deletes the session but for its tombstone; durable on return. O(its entries)."""
         check_session_id(session_id)
         self._check_open()
-        await self._writer.submit(session_id, lambda ledger: ledger.delete_session(session_id))
+        await self._writer.submit(
+            self._kind, session_id, lambda ledger: ledger.delete_session(session_id)
+        )
 
     async def load_session(self, session_id: str) -> Session:
         """The session of this id."""
@@ -156,7 +172,7 @@ class SqliteStore(ClosingStore):
         check_session_id(session_id)
         self._check_open()
         await self._writer.submit(
-            session_id, lambda ledger: ledger.put_snapshot(session_id, snapshot)
+            self._kind, session_id, lambda ledger: ledger.put_snapshot(session_id, snapshot)
         )
 
     async def load_snapshot(
@@ -170,7 +186,7 @@ class SqliteStore(ClosingStore):
         check_session_id(session_id)
         self._check_open()
         return await self._writer.submit(
-            session_id, lambda ledger: ledger.prune_snapshots(session_id, keep)
+            self._kind, session_id, lambda ledger: ledger.prune_snapshots(session_id, keep)
         )
 
     async def session_ids(self) -> Sequence[str]:
@@ -219,7 +235,7 @@ class SqliteStore(ClosingStore):
         What other processes append gives no hint.
         """
         key = object()
-        self._writer.listeners[key] = (asyncio.get_running_loop(), listener)
+        self._writer.listeners[key] = (asyncio.get_running_loop(), self._kind, listener)
 
         def end() -> None:
             self._writer.listeners.pop(key, None)
@@ -241,20 +257,20 @@ class SqliteStore(ClosingStore):
         try:
             yield
         finally:
-            if self._closing is None:
+            if self._writer.closing is None:
                 await asyncio.shield(asyncio.wrap_future(self._writer.call(self._owner.release)))
 
     async def close(self) -> None:
         """Waits for appends and answers under way and frees everything; idempotent."""
-        if self._closing is None:
+        if self._writer.closing is None:
             self._writer.flush_outbox()
             if self._writer.is_started:
-                self._closing = self._writer.call(self._shut)
+                self._writer.closing = self._writer.call(self._shut)
             else:
-                self._closing = Future()
-                self._closing.set_result(None)
+                self._writer.closing = Future()
+                self._writer.closing.set_result(None)
             self._writer.stop()
-        await asyncio.shield(asyncio.wrap_future(self._closing))
+        await asyncio.shield(asyncio.wrap_future(self._writer.closing))
         self._writer.join()
 
     def _shut(self) -> None:
@@ -263,7 +279,7 @@ class SqliteStore(ClosingStore):
         self._owner.release()
 
     def _check_open(self) -> None:
-        if self._closing is not None:
+        if self._writer.closing is not None:
             raise self._closed()
 
     def _closed(self) -> StoreUnavailableError:
@@ -284,7 +300,7 @@ class SqliteStore(ClosingStore):
         self._check_open()
         try:
             answer = asyncio.get_running_loop().run_in_executor(
-                self._readers.threads, self._readers.ask, session_id, question
+                self._readers.threads, self._readers.ask, self._kind, session_id, question
             )
         except RuntimeError as error:  # another thread has just closed the store
             raise self._closed() from error

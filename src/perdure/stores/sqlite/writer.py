@@ -25,6 +25,7 @@ from perdure.errors import (
     PerdureError,
     StoreUnavailableError,
 )
+from perdure.store import Kind
 from perdure.stores.sqlite.connection import (
     Failure,
     Synchronous,
@@ -48,6 +49,7 @@ Outcome = object
 
 @dataclass(slots=True)
 class _Request:
+    kind: Kind
     session_id: str
     verb: Callable[[Ledger], object]
     future: asyncio.Future[object]
@@ -68,11 +70,14 @@ class Writer:
         self._ledger: Ledger | None = None
         self._is_log_doubted = False
         self.has_opened = False
-        self.listeners: dict[object, tuple[Loop, Listener]] = {}
+        self.closing: Future[None] | None = None  # set once the store is being closed
+        self.listeners: dict[object, tuple[Loop, Kind, Listener]] = {}
 
     # The event loop's side
 
-    def submit(self, session_id: str, verb: Callable[[Ledger], _T]) -> asyncio.Future[_T]:
+    def submit(
+        self, kind: Kind, session_id: str, verb: Callable[[Ledger], _T]
+    ) -> asyncio.Future[_T]:
         """Runs `verb` in the writer's next transaction; the future tells what it came to."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
@@ -80,7 +85,7 @@ class Writer:
         if requests is None:
             self._outbox[loop] = requests = []
             loop.call_soon(self._hand_over, loop)
-        requests.append(_Request(session_id, verb, future))  # type: ignore[arg-type]  # only told
+        requests.append(_Request(kind, session_id, verb, future))  # type: ignore[arg-type]  # only told
         return future
 
     def _hand_over(self, loop: Loop) -> None:
@@ -198,7 +203,7 @@ class Writer:
         self.drop()
 
     def _commit_and_tell(self, group: list[_Request]) -> None:
-        hints: list[str] = []
+        hints: list[tuple[Kind, str]] = []
         try:
             outcomes = self._commit(group, hints)
         except Exception as error:  # the thread's outermost frame: nobody may wait for ever
@@ -210,7 +215,7 @@ class Writer:
             outcomes = [self._uncertain(None, error)]
         self._tell(group, outcomes, hints)
 
-    def _commit(self, group: list[_Request], hints: list[str]) -> list[Outcome]:
+    def _commit(self, group: list[_Request], hints: list[tuple[Kind, str]]) -> list[Outcome]:
         try:
             self.open()
             assert self._ledger is not None
@@ -259,14 +264,17 @@ class Writer:
         uncertain.__cause__ = error
         return uncertain
 
-    def _tell(self, group: list[_Request], outcomes: list[Outcome], hints: list[str]) -> None:
+    def _tell(
+        self, group: list[_Request], outcomes: list[Outcome], hints: list[tuple[Kind, str]]
+    ) -> None:
         told: dict[Loop, list[tuple[asyncio.Future[object], Outcome]]] = {}
         for request, outcome in zip(group, outcomes, strict=True):
             told.setdefault(request.future.get_loop(), []).append((request.future, outcome))
         hinted: dict[Loop, list[tuple[Listener, str]]] = {}
         if hints:
-            for loop, listener in tuple(self.listeners.values()):
-                hinted.setdefault(loop, []).extend((listener, hint) for hint in hints)
+            for loop, kind, listener in tuple(self.listeners.values()):
+                own = [(listener, hint) for hint_kind, hint in hints if hint_kind == kind]
+                hinted.setdefault(loop, []).extend(own)
         for loop in {**told, **hinted}:
             try:
                 loop.call_soon_threadsafe(_settle, told.get(loop, []), hinted.get(loop, []))
@@ -279,6 +287,7 @@ def _nothing() -> None:
 
 
 def _attempt(request: _Request, ledger: Ledger) -> Outcome:
+    ledger.kind = request.kind
     try:
         return request.verb(ledger)
     except PerdureError as error:
