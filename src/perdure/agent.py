@@ -18,7 +18,8 @@ from typing import Any, Self
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, seal
 from perdure.compaction import DEFAULT_PROMPT, CompactionPlan, plan_compaction
-from perdure.entry import Compaction, Ephemeral, Message, text
+from perdure.context import Alone, RunContext
+from perdure.entry import Compaction, Ephemeral, Json, Message, text
 from perdure.errors import (
     ConfigurationError,
     NoLoopError,
@@ -38,10 +39,10 @@ from perdure.events import (
     SessionForked,
     SessionInit,
 )
-from perdure.fact import Fact
+from perdure.fact import Fact, LoopRemembered
 from perdure.handle import Run
 from perdure.loop import LoopFactory, as_factory
-from perdure.run import Driver, Emit, RunContext, complete, summarise
+from perdure.run import Driver, Emit, complete, summarise
 from perdure.store import Receipt, Session, Store
 from perdure.transcript import Transcript
 from perdure.view import model_view, transcript_view
@@ -172,7 +173,10 @@ class DurableAgent:
                 return model_view(_with_ephemerals(path[:length], given))
 
             context = RunContext(
-                self.session_id, input=_messages_of(given, receipt), messages=messages
+                self.session_id,
+                input=_messages_of(given, receipt),
+                messages=messages,
+                around=_Remembering(self._transcript.entries),
             )
             await emit(AgentStart(context.turn_id, receipt, self.leaf_id))
             driver = Driver(context, self._transcript, emit)
@@ -424,6 +428,22 @@ def _messages_of(given: Sequence[Draft], receipt: Receipt) -> list[Message]:
         for entry in given
     )
     return [message for message in found if message is not None]
+
+
+class _Remembering(Alone):
+    """What stands around a run of the library: what its loop remembered in the log."""
+
+    def __init__(self, entries: Sequence[StoredEntry]) -> None:
+        self._entries = entries
+
+    def remembered(self, key: str) -> Json:
+        """The newest value of this key; O(the log)."""
+        for stored in reversed(self._entries):
+            if stored.type == "loop_remembered":
+                view = stored.view
+                if isinstance(view, LoopRemembered) and view.key == key:
+                    return view.value
+        return None
 
 
 def _with_ephemerals(path: list[Entry], given: Sequence[Draft]) -> list[Entry]:

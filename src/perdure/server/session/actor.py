@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from perdure import clock
 from perdure.codec import Draft
+from perdure.context import RunContext
 from perdure.entry import Message
 from perdure.errors import (
     LoopError,
@@ -29,7 +30,7 @@ from perdure.errors import (
 from perdure.events import MessageUpdate, RunEvent
 from perdure.fact import LeafMoved, MessageQueued, TurnReason
 from perdure.loop import Loop
-from perdure.run import Driver, RunContext
+from perdure.run import Driver
 from perdure.server.session.batch import started
 from perdure.server.session.idempotency import turn_id_of
 from perdure.server.session.owner import Owner

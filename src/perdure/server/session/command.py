@@ -15,6 +15,7 @@ from msgspec import Struct
 from perdure import clock
 from perdure.codec import StoredEntry
 from perdure.compaction import DEFAULT_PROMPT, plan_compaction
+from perdure.context import RunContext
 from perdure.entry import Compaction, File, Message, Part, Text, text
 from perdure.errors import (
     AppendConflictError,
@@ -32,7 +33,7 @@ from perdure.errors import (
 )
 from perdure.fact import LeafMoved, MessageDiscarded, MessageQueued, Policy
 from perdure.loop import Loop
-from perdure.run import RunContext, summarise
+from perdure.run import summarise
 from perdure.server.session.actor import Actor
 from perdure.server.session.idempotency import message_id_of, queued_id_of, same_body, turn_id_of
 from perdure.server.session.look import SessionLook

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from perdure.context import RunContext
 from perdure.entry import Ending, Message
 from perdure.errors import PerdureError, UnrecoverableError
 from perdure.fact import TurnReason
-from perdure.run import RunContext
 
 _log = logging.getLogger("perdure.server")
 
