@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from perdure.errors import SessionNotFoundError, StoreError, UnrecoverableError
 from perdure.server.feed import frame
@@ -42,8 +43,21 @@ class Watched:
         return self.follower.cursor(self.seq)
 
 
+class Direct(Protocol):
+    """A connection that can be written to while nobody else writes to it."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes more without being waited for."""
+
+    def write(self, data: bytes, /) -> None:
+        """Writes some bytes."""
+
+
 class Viewer:
     """What one connection is sent: `next` gives it write by write, and `close` lets it go.
+
+    With a `direct` connection, what all viewers of a session get is written while `next` waits.
 
     A viewer that leaves more than `backlog_bytes` waiting while one write is not taken, or takes
     none for `MAX_MISSED_BEATS` beats, is cut off: `on_cut` is called, and it resumes by cursor.
@@ -59,6 +73,7 @@ class Viewer:
         has_bookmark: bool,
     ) -> None:
         self.on_cut: Callable[[], object] | None = None
+        self.direct: Direct | None = None
         self.is_cut = False
         self._store = store
         self._watched = watched
@@ -147,11 +162,23 @@ class Viewer:
         watched.seq = seq or watched.seq
         return data
 
+    def _write_directly(self, direct: Direct) -> bool:
+        """Writes what is new, if that is all that is to be done; whether it was."""
+        if self._is_closed or not direct.is_free:
+            return False
+        shared = self._shared()
+        if shared:
+            direct.write(shared)
+        return (
+            shared is not None and self._watched[0].position == self._watched[0].follower.ring.end
+        )
+
     def wake(self, size: int, /) -> None:
         """There are `size` new bytes, or a follower has changed."""
         self._is_dirty = True
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+            if self.direct is None or not self._write_directly(self.direct):
+                self._waiting.set_result(None)
         elif self._is_sending:
             self._backlog += size
             if self._backlog > self._backlog_bytes:

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from perdure.server.feed.feed import Feed
 from perdure.server.feed.viewer import Viewer
+from perdure.server.http.direct import direct_writer
 
 ABORT = "perdure.abort"
 """The scope extension under which our own server hands out a connection's `abort`."""
@@ -38,6 +39,7 @@ async def send_stream(
     try:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         direct_send: Send = scope.get("extensions", {}).get(DIRECT_SEND, send)
+        viewer.direct = direct_writer(direct_send)
         while (data := await viewer.next()) is not None:
             await direct_send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
