@@ -12,7 +12,7 @@ What stores share (ids, headers, batches against what is there) is here; where b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -32,6 +32,7 @@ from perdure.errors import (
     InvalidSessionIdError,
     SessionDeletedError,
 )
+from perdure.fact import SessionOwned
 
 FORMAT = 1
 """The number of the log format that this version writes."""
@@ -160,6 +161,16 @@ def receipt_of(entries: Sequence[StoredEntry], last_seq: int = 0) -> Receipt:
     if not entries:
         return Receipt((), last_seq + 1, last_seq)
     return Receipt(tuple(entries), entries[0].seq, entries[-1].seq)
+
+
+def owner_after(entries: Iterable[Entry]) -> str | None:
+    """The principal whose session it is after these entries; None where they do not say."""
+    owner = None
+    for entry in entries:
+        if entry.type == "session_owned":
+            view = entry.view
+            owner = view.principal if isinstance(view, SessionOwned) else None
+    return owner or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,12 @@ class RefusingStore(MemoryStore):
 
     refuses = False
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         if self.refuses:
             raise StoreUnavailableError("the disk is gone")
-        return await super().list_sessions(limit=limit, after=after)
+        return await super().list_sessions(limit=limit, after=after, owner=owner)
 
 
 async def ready(server: Running) -> tuple[int, Any]:

@@ -66,8 +66,25 @@ class JournalStore(Store, Protocol):
         """
         ...
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def load_owner(self, session_id: str) -> str | None:
+        """The principal of the newest `session_owned` among the session's entries; O(1).
+
+        None where nobody owns it. It is told of a session whose header cannot be read, too.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+
+        """
+        ...
+
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         """Sessions by newest append first (creation counts as one), `limit` at a time.
+
+        With an `owner` only those of this principal: in time proportional to the page, however
+        many others there are. An owner follows from the entries (`store.owner_after`), in the step
+        that stores them.
 
         `after` is the `next` of the page before. The order is the store's own append order, never
         a clock's. A session that is appended to between two pages may show up on neither.

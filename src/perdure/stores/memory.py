@@ -35,6 +35,7 @@ from perdure.store import (
     Verified,
     check_session_id,
     new_session,
+    owner_after,
     place_batch,
     receipt_of,
 )
@@ -46,6 +47,7 @@ class _Log:
     session: Session
     touched: int = 0
     summary: bytes | None = None
+    owner: str | None = None
     entries: list[StoredEntry] = field(default_factory=list)
     sums: list[bytes] = field(default_factory=list)
     by_id: dict[str, StoredEntry] = field(default_factory=dict)
@@ -133,6 +135,7 @@ class MemoryStore(ClosingStore):
             log.by_id[new.id] = new
             if isinstance(new.parent_id, str | None):
                 log.children.setdefault(new.parent_id, []).append(new.id)
+        log.owner = owner_after(sealed) or log.owner
         self._touched += 1
         log.touched = self._touched
         self._hint(log.session.id)
@@ -150,7 +153,13 @@ class MemoryStore(ClosingStore):
         """The session, where its log stands, and its summary."""
         return self._log(session_id).look()
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def load_owner(self, session_id: str) -> str | None:
+        """Whose the session is."""
+        return self._log(session_id).owner
+
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         """Sessions by newest append first; O(sessions)."""
         self._check_open()
         if after is None:
@@ -160,7 +169,9 @@ class MemoryStore(ClosingStore):
         else:
             raise CursorVoidError(after, "it is not from a listing of this store")
         logs = sorted(self._logs.values(), key=lambda log: -log.touched)
-        found = [log for log in logs if log.touched < bound]
+        found = [
+            log for log in logs if log.touched < bound and (owner is None or log.owner == owner)
+        ]
         page = found[:limit]
         more = len(found) > len(page) and bool(page)
         return LookPage(tuple(log.look() for log in page), str(page[-1].touched) if more else None)

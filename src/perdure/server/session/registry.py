@@ -26,7 +26,7 @@ from perdure.errors import (
     StoreError,
     UnrecoverableError,
 )
-from perdure.fact import LoopChosen, Policy
+from perdure.fact import LoopChosen, Policy, SessionOwned
 from perdure.run import complete
 from perdure.server.journal import JournalStore
 from perdure.server.session import command
@@ -83,9 +83,15 @@ class Registry:
         return len(self._roster)
 
     async def create(
-        self, session_id: str | None = None, loop: str | None = None
+        self,
+        session_id: str | None = None,
+        loop: str | None = None,
+        *,
+        owner: str | None = None,
     ) -> tuple[SessionLook, bool]:
         """Creates the session; (its look, True), or (its look, False) if it is there already.
+
+        `owner` is the principal whose a new session is; None leaves it to the admins.
 
         Raises:
             InvalidSessionIdError, ConfigurationError, MissingExtraError: nothing stored.
@@ -98,15 +104,23 @@ class Registry:
         if loop is not None:
             await self._loops.prepare(loop)
         try:
-            return await self._create(session_id, [], parent_id=None, loop=loop), True
+            made = await self._create(session_id, [], parent_id=None, loop=loop, owner=owner)
         except SessionExistsError:
             return await self.look(session_id), False
+        return made, True
 
     async def _create(
-        self, session_id: str, path: Sequence[Entry], *, parent_id: str | None, loop: str | None
+        self,
+        session_id: str,
+        path: Sequence[Entry],
+        *,
+        parent_id: str | None,
+        loop: str | None,
+        owner: str | None,
     ) -> SessionLook:
+        owned = [seal(SessionOwned(principal=owner))] if owner is not None else []
         chosen = [seal(LoopChosen(name=loop))] if loop is not None else []
-        entries = (*chosen, *path)
+        entries = (*owned, *chosen, *path)
         state = fold(State(), place(State(), entries))
         session = await complete(
             self._store.create_session(
@@ -118,11 +132,17 @@ class Registry:
         return look
 
     async def list(
-        self, *, limit: int = 50, after: str | None = None, wanted: Wanted = EVERY_SESSION
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        wanted: Wanted = EVERY_SESSION,
+        owner: str | None = None,
     ) -> tuple[Sequence[SessionLook], str | None]:
         """Sessions by newest append first, and the `after` of the next page (None on the last).
 
-        Of those that are `wanted`; after `MOST_SEARCHED` sessions a page ends, even an empty one.
+        With an `owner` those of this principal. Of those that are `wanted`; after `MOST_SEARCHED`
+        sessions a page ends, even an empty one.
 
         Raises:
             CursorVoidError: `after` is not from a listing.
@@ -133,7 +153,9 @@ class Registry:
         searched = 0
         while True:
             # Never more than are still missing, so that the page's end is a place to go on from.
-            page = await self._store.list_sessions(limit=limit - len(shown), after=after)
+            page = await self._store.list_sessions(
+                limit=limit - len(shown), after=after, owner=owner
+            )
             for look in page.sessions:
                 try:
                     found = await self._show(look)
@@ -326,10 +348,16 @@ class Registry:
         return await self._command(session_id, lambda actor: command.compact(actor, keep_turns))
 
     async def fork(
-        self, session_id: str, new_id: str | None = None, *, entry_id: str | None = None
+        self,
+        session_id: str,
+        new_id: str | None = None,
+        *,
+        entry_id: str | None = None,
+        owner: str | None = None,
     ) -> SessionLook:
         """A child with the path to the leaf, or to `entry_id`: same bytes, same ids, same loop.
 
+        It is of the principal `owner`, whoever has the parent; None leaves it to the admins.
         One atomic step, which the parent need not be awake for; it may be in the middle of a turn.
         O(the path).
 
@@ -345,7 +373,7 @@ class Registry:
             parent = await self.look(session_id)
             leaf_id = parent.leaf_id if entry_id is None else entry_id
             path = await load_whole_path(self._store, session_id, leaf_id)
-        return await self._create(new_id, path, parent_id=session_id, loop=parent.loop)
+        return await self._create(new_id, path, parent_id=session_id, loop=parent.loop, owner=owner)
 
     async def delete(self, session_id: str) -> None:
         """Stops the running turn, deletes the session, and tells its viewers.

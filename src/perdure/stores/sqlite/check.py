@@ -9,9 +9,9 @@ from msgspec import UNSET
 from perdure.codec import next_sum, read_entry
 from perdure.errors import JournalCorruptError
 from perdure.store import Head as LogHead
-from perdure.store import Verified
+from perdure.store import Verified, owner_after
 from perdure.stores.sqlite.reader import Head, Reader, is_utf8
-from perdure.stores.sqlite.schema import KINDS, has_snapshots
+from perdure.stores.sqlite.schema import KINDS, has_owners, has_snapshots
 
 _INDEXED = """
 SELECT e.pos, i.seq, e.session, e.seq, e.entry_id, e.parent, e.sum, e.raw, d.pos
@@ -39,6 +39,7 @@ def verify_session(reader: Reader, session_id: str) -> Verified:
     last_tree_id: str | None = None
     branches: list[tuple[str | int, int, str]] = []
     ids: set[str] = set()
+    owner: str | None = None
     seq = 0
     last_pos = 0
     for pos, index_seq, number, own_seq, entry_id, parent, stored_sum, raw, id_pos in _rows(
@@ -67,12 +68,14 @@ def verify_session(reader: Reader, session_id: str) -> Verified:
             if entry.parent_id != last_tree_id:
                 branches.append((parent, seq, entry_id))
             last_tree_id = entry_id
+        owner = owner_after([entry]) or owner
         ids.add(entry_id)
         last_pos = pos
     if (head.last_seq, head.last_pos) != (seq, last_pos) and (seq or head.last_seq):
         raise reader.damage(head, seq, "its row", f"it says that the log goes to {head.last_seq}")
     _check_row(reader, head, (last_sum, last_tree_id))
     _check_branches(reader, head, branches)
+    _check_owner(reader, head, owner)
     return Verified(LogHead(seq, last_sum))
 
 
@@ -109,6 +112,15 @@ def _check_branches(
         raise reader.damage(head, None, "index branches", "it does not agree with the entries")
 
 
+def _check_owner(reader: Reader, head: Head, owner: str | None) -> None:
+    found: list[tuple[str, int]] = []
+    if has_owners(reader.connection):
+        query = "SELECT owner, last_pos FROM owners WHERE session = ?"
+        found = reader.run(query, (head.number,)).fetchall()
+    if found != ([] if owner is None else [(owner, head.last_pos)]):
+        raise reader.damage(head, None, "table owners", "it does not agree with the entries")
+
+
 _ORPHANS = """
 SELECT DISTINCT session FROM {} AS t WHERE NOT EXISTS
 (SELECT 1 FROM sessions WHERE number = t.session AND deleted = 0) ORDER BY session LIMIT 20
@@ -128,6 +140,8 @@ def verify_store(reader: Reader) -> list[JournalCorruptError]:
     tables = ["entries", "by_seq", "by_id", "branches"]
     if has_snapshots(reader.connection):
         tables.append("snapshots")
+    if has_owners(reader.connection):
+        tables.append("owners")
     for table in tables:
         for (number,) in reader.run(_ORPHANS.format(table)).fetchall():
             detail = f"its table {table} has rows of session number {number}, which is not there"

@@ -25,13 +25,23 @@ from perdure.errors import (
     SessionNotFoundError,
 )
 from perdure.snapshot import Snapshot
-from perdure.store import Kind, Receipt, Session, place_batch, read_session, receipt_of
+from perdure.store import (
+    Kind,
+    Receipt,
+    Session,
+    owner_after,
+    place_batch,
+    read_session,
+    receipt_of,
+)
 from perdure.stores.sqlite.connection import pragma
 from perdure.stores.sqlite.reader import is_text
 from perdure.stores.sqlite.schema import (
     FILE_FORMAT,
+    OWNERS,
     SNAPSHOTS,
     TAIL_LENGTH,
+    has_owners,
     has_snapshots,
 )
 
@@ -46,6 +56,10 @@ _WRITE_END = """
 UPDATE sessions SET last_seq = ?, last_sum = ?, last_pos = ?, last_tree_id = ?,
   summary = coalesce(?, summary)
 WHERE number = ?
+"""
+_WRITE_OWNER = """
+INSERT INTO owners VALUES (?, ?, ?)
+ON CONFLICT (session) DO UPDATE SET owner = excluded.owner, last_pos = excluded.last_pos
 """
 _Row = tuple[int, int, int, str, str | int | None, bytes, bytes]
 
@@ -89,6 +103,7 @@ class Ledger:
         self._rows: list[_Row] = []
         self._branches: list[tuple[int, str | int, int, str]] = []
         self._changed: dict[int, _End] = {}
+        self._owners: dict[int, tuple[_End, str]] = {}
         self._writes_last_pos = False
         self.hints: dict[tuple[Kind, str], None] = {}
 
@@ -247,6 +262,12 @@ class Ledger:
         if self._changed:
             many(_WRITE_END, [_end_row(end) for end in self._changed.values()])
             self._changed = {}
+        if self._owners:
+            if not has_owners(self._connection):
+                self._run(OWNERS)
+            owned = [(end.number, owner, end.last_pos) for end, owner in self._owners.values()]
+            many(_WRITE_OWNER, owned)
+            self._owners = {}
         if self._last_pos - self._indexed_pos >= TAIL_LENGTH:
             self._index_tail()
         if self._writes_last_pos:
@@ -301,6 +322,8 @@ class Ledger:
         if stored:
             end.last_pos = self._last_pos
             self._changed[end.number] = end
+        if (owner := owner_after(entries)) is not None:
+            self._owners[end.number] = end, owner
         return stored
 
     def _find(self, session_id: str) -> _End | None:

@@ -132,9 +132,15 @@ class SqliteStore(ClosingStore):
         """The session, where its log stands, and its summary, read as one."""
         return await self._ask(session_id, lambda reader: reader.look(session_id))
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def load_owner(self, session_id: str) -> str | None:
+        """Whose the session is; its header need not be sound."""
+        return await self._ask(session_id, lambda reader: reader.load_owner(session_id))
+
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         """Sessions by newest append first, `limit` at a time; O(limit)."""
-        return await self._ask_all(lambda reader: reader.list_sessions(limit, after))
+        return await self._ask_all(lambda reader: reader.list_sessions(limit, after, owner))
 
     async def page_entries(
         self,
