@@ -31,7 +31,8 @@ from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
 from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
 from perdure.stores.jsonl_name import SUFFIX, draft_name, is_draft, is_hashed, name_of
 from perdure.stores.jsonl_salvage import salvage_file
-from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
+from perdure.stores.jsonl_scan import frame, read_on
+from perdure.stores.jsonl_sound import Sound, read_header
 from perdure.stores.jsonl_stream import LineStream, verify_file
 
 logger = logging.getLogger("perdure.stores.jsonl")
@@ -333,9 +334,7 @@ class JournalFile:
             self._lock(fd)
         found, named = disk.stat(fd), disk.stat_name(self._path)
         is_in_place = (
-            named is not None
-            and named.st_ino == found.st_ino
-            and named.st_dev == found.st_dev
+            named is not None and named.st_ino == found.st_ino and named.st_dev == found.st_dev
         )
         return found.st_size if is_in_place else None
 
