@@ -9,7 +9,7 @@ calls `check`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +33,9 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=HookEvent)
+HookAnswer = HookOutcome | Awaitable[HookOutcome | None] | None
+"""What a hook's function gives: an outcome, or none, at once or when it is awaited."""
+
 StoreOpener = Callable[[str], Store]
 """Opens the store of a URL; nothing is read or written before its first verb."""
 
@@ -78,9 +81,7 @@ class Plugin:
         matcher: str = "",
         timeout_s: float = 60.0,
         on_failure: OnFailure = "continue",
-    ) -> Callable[
-        [Callable[[E], HookOutcome | None | Any]], Callable[[E], HookOutcome | None | Any]
-    ]:
+    ) -> Callable[[Callable[[E], HookAnswer]], Callable[[E], HookAnswer]]:
         """Adds a hook: a function of the event, `async` or not, that may give a `HookOutcome`.
 
         Raises:
@@ -92,9 +93,7 @@ class Plugin:
         if not timeout_s > 0:
             raise ConfigurationError(f"the time limit of a hook is {timeout_s!r} seconds")
 
-        def add(
-            function: Callable[[E], HookOutcome | None | Any],
-        ) -> Callable[[E], HookOutcome | None | Any]:
+        def add(function: Callable[[E], HookAnswer]) -> Callable[[E], HookAnswer]:
             self.hooks.append(HookFunction(event, function, matcher, timeout_s, on_failure))
             return function
 

@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.entry import Json
 from perdure.errors import AppendRejectedError
-from perdure.hook import HookEvent, OnFailure, SessionEnd, UserPromptSubmit
+from perdure.hook import (
+    HookEvent,
+    HookOutcome,
+    OnFailure,
+    PreToolUse,
+    SessionEnd,
+    UserPromptSubmit,
+)
 from perdure.loops.shell import SECRETS
 from perdure.server.hook.answer import read_answer
 from perdure.server.hook.handler import Fired, Ran
 from perdure.server.hook.matcher import Matcher
 from perdure.server.hook.process import MAX_OUTPUT_BYTES, HookProcess
+from perdure.server.hook.tool_name import inward
 
 DEFAULT_TIMEOUT_S = 600.0
 PROMPT_TIMEOUT_S = 30.0
@@ -34,7 +43,7 @@ class Command(Struct, frozen=True, kw_only=True):
     """A command handler. With `args` it is a program, run as it is; else text for a shell.
 
     `place` is where it stands: the file and the path in it. `root` is the folder that
-    `CLAUDE_PLUGIN_ROOT` names.
+    `CLAUDE_PLUGIN_ROOT` names. `tool` narrows it to one tool, whatever its matcher says.
     """
 
     event_name: str
@@ -46,6 +55,13 @@ class Command(Struct, frozen=True, kw_only=True):
     on_failure: OnFailure = "continue"
     place: str = ""
     root: Path = Path()
+    tool: str | None = None
+
+    def concerns(self, subjects: Sequence[str] | None) -> bool:
+        """Whether its matcher and its tool meet the event's subjects."""
+        if self.tool is not None and (subjects is None or self.tool not in subjects):
+            return False
+        return self.matcher.matches(subjects)
 
     @property
     def label(self) -> str:
@@ -90,16 +106,14 @@ class Command(Struct, frozen=True, kw_only=True):
             await process.end()
         output: dict[str, Json] = {"stdout": process.output, "stderr": process.error}
         if process.overflowed:
-            return Ran(
-                output=output, failure=f"ended: it wrote more than {MAX_OUTPUT_BYTES} bytes"
-            )
+            return Ran(output=output, failure=f"ended: it wrote more than {MAX_OUTPUT_BYTES} bytes")
         if is_late:
             return Ran(output=output, failure=f"ended: it ran longer than {limit_s:g} seconds")
         if process.status is None:
             return Ran(output=output, failure="lost: what watched over it was killed")
         answer = read_answer(fired.event, process.status, process.output, process.error)
         return Ran(
-            outcome=answer.outcome,
+            outcome=_inward(answer.outcome, fired),
             output=output,
             exit=process.status,
             failure=answer.failure,
@@ -117,6 +131,14 @@ class Command(Struct, frozen=True, kw_only=True):
         )
         found = shutil.which(command, path=environment.get("PATH")) if "/" not in command else None
         return [found or command, *args]
+
+
+def _inward(outcome: HookOutcome, fired: Fired) -> HookOutcome:
+    event = fired.event
+    if outcome.changed_input is None or not isinstance(event, PreToolUse):
+        return outcome
+    changed = inward(event.tool_name, outcome.changed_input, event.tool_input, fired.folder)
+    return replace(outcome, changed_input=changed)
 
 
 def environment_of(event: HookEvent, folder: Path, root: Path) -> dict[str, str]:

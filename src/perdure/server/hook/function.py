@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -41,10 +41,14 @@ class Function:
         self._hook = hook
         self._hanging = 0
         self.event_name = hook.event.__name__
-        self.matcher = Matcher(hook.matcher)
+        self._matcher = Matcher(hook.matcher)
         self.on_failure: OnFailure = hook.on_failure
         name = getattr(hook.function, "__qualname__", type(hook.function).__name__)
         self.label = f"{name} (plugin {plugin})"
+
+    def concerns(self, subjects: Sequence[str] | None) -> bool:
+        """Whether its matcher meets the event's subjects."""
+        return self._matcher.matches(subjects)
 
     @property
     def key(self) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,6 @@ from perdure.encoding import encode
 from perdure.entry import Json
 from perdure.errors import AppendRejectedError
 from perdure.hook import HookEvent, HookOutcome, OnFailure
-from perdure.server.hook.matcher import Matcher
 from perdure.server.hook.wire import wire_of
 
 
@@ -60,10 +59,6 @@ class Handler(Protocol):
         """The event that it stands at."""
 
     @property
-    def matcher(self) -> Matcher:
-        """Which of these events it is for."""
-
-    @property
     def label(self) -> str:
         """What it is, for people."""
 
@@ -74,6 +69,10 @@ class Handler(Protocol):
     @property
     def on_failure(self) -> OnFailure:
         """What a failure comes to."""
+
+    def concerns(self, subjects: Sequence[str] | None) -> bool:
+        """Whether it is for an event with these subjects; see `matcher.subjects_of`."""
+        ...
 
     def told(self, fired: Fired) -> Json:
         """What it is told, as its fact keeps it."""

@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from perdure.clock import monotonic
 from perdure.entry import Json
@@ -81,11 +79,8 @@ class Hooks:
         handlers = self._matching(event)
         if not handlers:
             return HookOutcome()
-        fired, noting, room = (
-            Fired(event, self._folder),
-            asyncio.Lock(),
-            asyncio.Semaphore(MAX_AT_ONCE),
-        )
+        fired = Fired(event, self._folder)
+        noting, room = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
         async def ask(handler: Handler) -> HookOutcome:
             async with room:
@@ -106,8 +101,11 @@ class Hooks:
 
     def _matching(self, event: HookEvent) -> Sequence[Handler]:
         subjects = subjects_of(event)
-        found = self._by_event.get(event.name, ())
-        return tuple({each.key: each for each in found if each.matcher.matches(subjects)}.values())
+        found: dict[Hashable, Handler] = {}
+        for handler in self._by_event.get(event.name, ()):
+            if handler.concerns(subjects):
+                found.setdefault(handler.key, handler)
+        return tuple(found.values())
 
 
 async def _locked(lock: asyncio.Lock, note: Note, fact: HookRan) -> None:
@@ -186,8 +184,3 @@ def due_start(*, is_started: bool, is_fork: bool, is_greeted: bool) -> StartSour
 def go_on(outcome: HookOutcome, *, so_far: int) -> str | None:
     """What a turn goes on for after its Stop hooks; None: it ends. `so_far` it went on before."""
     return outcome.goes_on if so_far < MAX_GO_ONS else None
-
-
-def in_force(outcome: HookOutcome) -> HookOutcome:
-    """The outcome of a PreToolUse without a changed input that a refusal has made void."""
-    return replace(outcome, changed_input=None) if outcome.permission == "deny" else outcome

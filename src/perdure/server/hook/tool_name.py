@@ -19,10 +19,14 @@ from perdure.entry import Json, Text, ToolResult
 
 
 class KnownTool(Struct, frozen=True):
-    """What a tool is called outside, and which of its arguments have other names there."""
+    """What a tool is called outside, and which of its arguments have other names there.
+
+    A matcher also meets it by the names in `also`.
+    """
 
     name: str
     arguments: Mapping[str, str] = MappingProxyType({})
+    also: tuple[str, ...] = ()
 
 
 _PATH = {"path": "file_path"}
@@ -30,14 +34,12 @@ _PATH = {"path": "file_path"}
 KNOWN: Mapping[str, KnownTool] = MappingProxyType(
     {
         "shell": KnownTool("Bash"),
-        "read_file": KnownTool(
-            "Read", {**_PATH, "first_line": "offset", "line_count": "limit"}
-        ),
+        "run_command": KnownTool("Bash"),
+        "read_file": KnownTool("Read", {**_PATH, "first_line": "offset", "line_count": "limit"}),
         "write_file": KnownTool("Write", _PATH),
         "edit_file": KnownTool("Edit", {**_PATH, "old": "old_string", "new": "new_string"}),
-        "list_files": KnownTool("LS"),
-        "find_files": KnownTool("Glob"),
-        "search_files": KnownTool("Grep"),
+        "list_files": KnownTool("LS", also=("Glob",)),
+        "search_files": KnownTool("Grep", {"ignore_case": "-i"}),
     }
 )
 """By their names here."""
@@ -46,7 +48,7 @@ KNOWN: Mapping[str, KnownTool] = MappingProxyType(
 def names_of(tool: str) -> tuple[str, ...]:
     """Every name that a matcher may mean the tool by."""
     known = KNOWN.get(tool)
-    return (tool,) if known is None else (tool, known.name)
+    return (tool,) if known is None else (tool, known.name, *known.also)
 
 
 def outward(tool: str, arguments: Json, folder: Path) -> tuple[str, Json]:
@@ -54,7 +56,7 @@ def outward(tool: str, arguments: Json, folder: Path) -> tuple[str, Json]:
     known = KNOWN.get(tool)
     if known is None or not isinstance(arguments, dict):
         return known.name if known is not None else tool, arguments
-    told = {known.arguments.get(name, name): value for name, value in arguments.items()}
+    told = _renamed(arguments, known.arguments)
     if isinstance(path := told.get("file_path"), str):
         told["file_path"] = _absolute(path, folder)
     return known.name, told
@@ -66,7 +68,7 @@ def inward(tool: str, changed: Json, before: Json, folder: Path) -> Json:
     if known is None or not isinstance(changed, dict):
         return changed
     back = {outside: inside for inside, outside in known.arguments.items()}
-    arguments: dict[str, Json] = {back.get(name, name): value for name, value in changed.items()}
+    arguments = _renamed(changed, back)
     was = before.get("path") if isinstance(before, dict) else None
     if isinstance(was, str) and arguments.get("path") == _absolute(was, folder):
         arguments["path"] = was
@@ -80,13 +82,18 @@ def response(tool: str, arguments: Json, result: ToolResult) -> Json:
         "content": [{"type": "text", "text": text}],
         "is_error": result.is_error,
     }
-    name = names_of(tool)[-1]
+    name = KNOWN[tool].name if tool in KNOWN else tool
     if name == "Bash":
         told |= {"stdout": text, "stderr": "", "interrupted": result.interrupted, "isImage": False}
     elif name in ("Write", "Edit", "Read"):
         path = arguments.get("file_path") if isinstance(arguments, dict) else None
         told |= {"filePath": path, "success": not result.is_error}
     return told
+
+
+def _renamed(arguments: Mapping[str, Json], names: Mapping[str, str]) -> dict[str, Json]:
+    pairs = [(str(names.get(name, name)), value) for name, value in arguments.items()]
+    return dict(pairs)
 
 
 def _absolute(path: str, folder: Path) -> str:

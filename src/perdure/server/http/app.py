@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from perdure.codec import encode
 from perdure.errors import MissingExtraError, PerdureError
+from perdure.plugin import Plugins
 from perdure.server.config import Settings
+from perdure.server.hook.hooks import Hooks
+from perdure.server.hook.setup import load_hooks
 from perdure.server.http.auth import Access, load_token
 from perdure.server.http.openapi import make_document
 from perdure.server.http.operation import OPERATIONS, Operation
@@ -27,6 +31,7 @@ from perdure.server.http.session_route import wanted_of
 from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.server.journal import JournalStore
 from perdure.server.named_loop import NamedLoops
+from perdure.server.plugin_setting import installed_plugins
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session.port import Loops
@@ -38,18 +43,26 @@ def create_app(
     *,
     store: JournalStore | None = None,
     loops: Loops | None = None,
+    plugins: Plugins | None = None,
+    hooks: Hooks | None = None,
 ) -> Starlette:
     """The application. At its startup its store opens and becomes its own; both end with it.
 
     A `store` that is given is the caller's to own and to close. Without `loops` they are those that
-    this machine can run. An application that is mounted needs its lifespan run by the outer one.
+    this machine can run; `plugins` are what is installed and not disabled, and `hooks` those of
+    the settings' files and the plugins. An application that is mounted needs its lifespan run by
+    the outer one.
 
     Raises:
-        ConfigurationError: the settings cannot work.
+        ConfigurationError: the settings cannot work, or a plugin or a file of hooks is broken.
 
     """
     settings = config or Settings()
     settings.check()
+    added = installed_plugins(settings) if plugins is None else plugins
+    added.check()
+    if hooks is None:
+        hooks = load_hooks(settings.hook_files, added, folder=Path(settings.workspace))
     access = Access(
         load_token(settings), host=settings.host, hosts=settings.hosts, origins=settings.origins
     )
@@ -60,18 +73,20 @@ def create_app(
             served = store
             if served is None:
                 url = settings.store_url
-                served = as_journal_store(await stack.enter_async_context(open_store(url)), url)
+                served = as_journal_store(
+                    await stack.enter_async_context(open_store(url, plugins=added)), url
+                )
                 await stack.enter_async_context(
                     own_store(served, f"an application in process {os.getpid()}")
                 )
-            known = loops or NamedLoops(settings)
+            known = loops or NamedLoops(settings, added)
             app.state.service = await stack.enter_async_context(
                 open_service(settings, served, known)
             )
             yield
 
     app = App(
-        routes=make_routes(),
+        routes=[*make_routes(), *plugin_routes(added)],
         lifespan=lifespan,
         middleware=[Middleware(Outer, access=access)],
         exception_handlers={
@@ -81,6 +96,7 @@ def create_app(
         },
     )
     app.router.redirect_slashes = False
+    app.state.hooks = hooks
     return app
 
 
@@ -106,6 +122,15 @@ def make_routes() -> list[Route]:
         Route("/metrics", _get_metrics),
         Route("/", get_page),
         Route("/assets/{name}", get_asset),
+    ]
+
+
+def plugin_routes(plugins: Plugins) -> list[Mount]:
+    """The routes of each plugin that has some, under its own address."""
+    return [
+        Mount(f"/v1/plugins/{plugin.name}", routes=plugin.routes)
+        for plugin in plugins.sound.values()
+        if plugin.routes
     ]
 
 
