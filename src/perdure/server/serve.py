@@ -7,6 +7,7 @@ the log, on standard error, where the token never is.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -49,7 +50,24 @@ def run(settings: Settings) -> None:
     """
     logs.set_up(settings.log_format)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(settings))
+        runner.run(serve(settings, say=_say_and_settle))
+
+
+def _say_and_settle(line: str) -> None:
+    _print(line)
+    settle_collector()
+
+
+def settle_collector() -> None:
+    """Lets garbage be looked for less often, and never among what a start has made; it stays.
+
+    With 1,000 turns at once it took a fifth of the server's time, and stopped all of them for a
+    tenth of a second each time it looked through everything. Cycles are rare here: nearly all goes
+    by its count of references.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
