@@ -12,9 +12,8 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Lock
-
-from msgspec import Struct
 
 from perdure import clock
 from perdure.codec import Entry, StoredEntry
@@ -31,8 +30,7 @@ from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
 from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
 from perdure.stores.jsonl_name import SUFFIX, draft_name, is_draft, is_hashed, name_of
 from perdure.stores.jsonl_salvage import salvage_file
-from perdure.stores.jsonl_scan import frame, read_on
-from perdure.stores.jsonl_sound import Sound, read_header
+from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
 from perdure.stores.jsonl_stream import LineStream, verify_file
 
 logger = logging.getLogger("perdure.stores.jsonl")
@@ -43,7 +41,8 @@ LOCK_WAIT_S = 10.0
 _LOCK_STEP_S = 0.005
 
 
-class Append(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Append:
     """A caller's batch and its conditions."""
 
     entries: Sequence[Entry]
@@ -253,34 +252,31 @@ class JournalFile:
 
     def _write(self, appends: Sequence[Append]) -> list[Receipt | PerdureError]:
         try:
-            fd, size, sound = self._catch_up()
+            fd, size = self._catch_up()
         except JournalCorruptError:
             self._unlock()  # and remember what was sound: it cannot become less
             raise
         except PerdureError:
             self.close()
             raise
+        sound = self._sound
+        assert sound is not None
         try:
-            outcomes, new = self._place(fd, sound, appends)
-            if not self._is_name_synced:
-                self._folder.sync()  # whoever created the file may not have come so far
-                self._is_name_synced = True
-            if self._unsynced_from is not None:
-                self._write_again(fd, sound.size)
-            if new:
-                if size != sound.size:
+            with unavailable(f"{self._path} cannot be appended to; nothing was stored"):
+                outcomes, new = self._place(fd, sound, appends)
+                if not self._is_name_synced:
+                    self._folder.sync()  # whoever created the file may not have come so far
+                    self._is_name_synced = True
+                if self._unsynced_from is not None:
+                    self._write_again(fd, sound.size)
+                if new:
                     self._cut_torn_tail(fd, sound, size)
-                self._append(fd, sound, new)
-            elif self._durable and self._synced_size < sound.size:
-                self._sync(fd, sound.size)
+                    self._append(fd, sound, new)
+                elif self._durable and self._synced_size < sound.size:
+                    self._sync(fd, sound.size)
         except (AppendUncertainError, StoreUnavailableError):
             self.close()
             raise
-        except OSError as error:
-            self.close()
-            raise StoreUnavailableError(
-                f"{self._path} cannot be appended to; nothing was stored: {error}"
-            ) from error
         finally:
             self._is_writing = False
             self._unlock()
@@ -293,10 +289,10 @@ class JournalFile:
             except OSError:
                 self.close()
 
-    def _catch_up(self) -> tuple[int, int, Sound]:
+    def _catch_up(self) -> tuple[int, int]:
         """Locks the file and reads what others appended; leaves it locked. Also its size."""
-        try:
-            fd = self._fd
+        fd = self._fd
+        with unavailable(f"{self._path} cannot be read"):
             size = None if fd is None else self._lock_in_place(fd)
             if fd is None or size is None:
                 self.close()
@@ -309,33 +305,26 @@ class JournalFile:
                 )
             sound = self._sound
             if sound is None:
-                sound = self._sound = self._read_whole(fd, size)
-            elif size != sound.size:
+                data = self._disk.read_bytes(fd, 0, size)
+                sound = read_header(data, self.session_id, self._path)
+                sound.session.check_writable()
+                read_on(sound, data[sound.size :])
+                self._identity, self._synced_size = identity(self._disk.stat(fd)), 0
+                self._sound = sound
+            else:
                 _check_not_shorter(sound, size)
-                read_on(sound, self._disk.read_bytes(fd, sound.size, size))
-        except OSError as error:
-            raise StoreUnavailableError(f"{self._path} cannot be read: {error}") from error
-        return fd, size, sound
-
-    def _read_whole(self, fd: int, size: int) -> Sound:
-        data = self._disk.read_bytes(fd, 0, size)
-        sound = read_header(data, self.session_id, self._path)
-        sound.session.check_writable()
-        read_on(sound, data[sound.size :])
-        self._identity, self._synced_size = identity(self._disk.stat(fd)), 0
-        return sound
+                if size > sound.size:
+                    read_on(sound, self._disk.read_bytes(fd, sound.size, size))
+        return fd, size
 
     def _lock_in_place(self, fd: int) -> int | None:
         """Locks the file; its size, or None if it is not the one of its name any more."""
-        disk = self._disk
-        if not disk.lock(fd):
-            if not disk.is_named(fd, self._path):
+        if not self._disk.lock(fd):
+            if not self._disk.is_named(fd, self._path):
                 return None  # whoever holds it need not be waited for
             self._lock(fd)
-        found, named = disk.stat(fd), disk.stat_name(self._path)
-        is_in_place = (
-            named is not None and named.st_ino == found.st_ino and named.st_dev == found.st_dev
-        )
+        found, named = self._disk.stat(fd), self._disk.stat_name(self._path)
+        is_in_place = named is not None and identity(named) == identity(found)
         return found.st_size if is_in_place else None
 
     def _lock(self, fd: int) -> None:
@@ -354,11 +343,11 @@ class JournalFile:
         outcomes: list[Receipt | PerdureError] = []
         new: list[StoredEntry] = []
         known: dict[str, StoredEntry] = {}
-        ids, last_seq = sound.ids, sound.last_seq
         for append in appends:
             for entry in append.entries:
-                if entry.id in ids and entry.id not in known:
-                    known[entry.id] = self._stored(fd, sound, ids[entry.id])
+                if entry.id in sound.ids and entry.id not in known:
+                    known[entry.id] = self._stored(fd, sound, sound.ids[entry.id])
+            last_seq = sound.last_seq + len(new)
             try:
                 receipt = place_batch(
                     sound.session,
@@ -373,10 +362,8 @@ class JournalFile:
                 continue
             if receipt is None:
                 batch = [StoredEntry(seq, e) for seq, e in enumerate(append.entries, last_seq + 1)]
-                if len(appends) > 1:
-                    known.update((stored.id, stored) for stored in batch)
-                new += batch
-                last_seq += len(batch)
+                known.update((stored.id, stored) for stored in batch)
+                new.extend(batch)
                 receipt = receipt_of(batch)
             outcomes.append(receipt)
         return outcomes, new
@@ -393,6 +380,8 @@ class JournalFile:
 
     def _cut_torn_tail(self, fd: int, sound: Sound, size: int) -> None:
         """Moves what is beyond the sound part into a side file: it was never acknowledged."""
+        if size == sound.size:
+            return
         torn = self._disk.read_bytes(fd, sound.size, size)
         n = 1
         side = os.path.join(self._folder.path, f"{self._name}.torn-{n}")
@@ -410,12 +399,11 @@ class JournalFile:
     def _append(self, fd: int, sound: Sound, new: list[StoredEntry]) -> None:
         lines, sums = frame(new, sound.last_sum)
         start = sound.size
-        data = lines[0] if len(lines) == 1 else b"".join(lines)
         if sound.lacks_newline:
-            data = b"\n" + data
+            lines[0] = b"\n" + lines[0]
         self._is_writing = True
         try:
-            self._disk.write_all(fd, data)
+            self._disk.write_all(fd, b"".join(lines))
         except OSError:
             with uncertain(f"what was written of a batch to {self._path} could not be cut off"):
                 self._disk.truncate(fd, start)
@@ -423,13 +411,16 @@ class JournalFile:
                     self._disk.sync_data(fd)
             raise
         try:
-            self._sync(fd, start + len(data))
+            self._sync(fd, start + sum(map(len, lines)))
         except AppendUncertainError:
             # So that no other process takes for stored what no later sync would write.
             with suppress(OSError):
                 self._disk.truncate(fd, start)
             raise
-        offset = start + sound.lacks_newline
+        offset = start
+        if sound.lacks_newline:
+            lines[0] = lines[0][1:]
+            offset += 1
         for stored, line, running_sum in zip(new, lines, sums, strict=True):
             sound.add(stored, offset, running_sum)
             offset += len(line)
@@ -439,14 +430,14 @@ class JournalFile:
     def _sync(self, fd: int, size: int) -> None:
         if not self._durable:
             return
-        try:
-            self._disk.sync_data(fd)
-        except OSError as error:
-            if self._unsynced_from is None:
-                self._unsynced_from = self._synced_size
-            with uncertain(f"syncing {self._path} failed: its last entries may be stored"):
+        with uncertain(f"syncing {self._path} failed: its last entries may be stored"):
+            try:
+                self._disk.sync_data(fd)
+            except OSError:
+                if self._unsynced_from is None:
+                    self._unsynced_from = self._synced_size
                 self._disk.drop_cache(fd)
-                raise error
+                raise
         self._synced_size = size
         self._unsynced_from = None
 

@@ -1,1 +1,0 @@
-"""The event stream: what is new, to each viewer once, in order, and encoded once for all."""

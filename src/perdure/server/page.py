@@ -1,0 +1,62 @@
+"""The page's own files: what `make page` built, or a page that says so."""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure.server.problem import Refused
+
+FOLDER = Path(__file__).with_name("static")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+
+NOT_BUILT = b"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Perdure</title></head>
+<body><h1>Perdure is running</h1>
+<p>Its page is not built yet: run <code>make page</code>, then load this address again.
+The sessions are on the API and the command line as well.</p></body></html>
+"""
+
+
+async def get_page(request: Request) -> Response:
+    """The page."""
+    try:
+        content = (FOLDER / "index.html").read_bytes()
+    except FileNotFoundError:
+        content = NOT_BUILT
+    headers = {"cache-control": "no-cache", "content-security-policy": POLICY}
+    return Response(content, media_type="text/html", headers=headers)
+
+
+async def get_asset(request: Request) -> Response:
+    """One file of the page; its name changes with its content."""
+    name = request.path_params["name"]
+    try:
+        if not _NAME.fullmatch(name):
+            raise FileNotFoundError
+        content = (FOLDER / "assets" / name).read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        raise Refused(404, "not_found", f"the page has no file {name!r}") from None
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    headers = {"cache-control": "public, max-age=31536000, immutable"}
+    if "-" not in name:
+        headers["cache-control"] = "no-cache"
+    return Response(content, media_type=media_type, headers=headers)

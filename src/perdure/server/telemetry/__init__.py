@@ -1,1 +1,0 @@
-"""What operators see: the log, metrics and traces. It decides nothing."""
