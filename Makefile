@@ -39,7 +39,7 @@ requirements: $(READY)  ## pin the development packages anew
 	$(BIN)/python -m pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-	  --extra server --extra models --extra metrics --extra otel --output-file requirements-dev.txt pyproject.toml requirements-dev.in
+	  --extra server --extra models --extra runtimes --extra acp --extra openai-agents --extra metrics --extra otel --output-file requirements-dev.txt pyproject.toml requirements-dev.in
 
 $(READY): requirements-dev.txt pyproject.toml hatch_build.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer")'

@@ -16,12 +16,12 @@ import perdure
 from bench import report
 from bench.reference import CONTENT
 from perdure.interchange import export_session, write_export
-from perdure.server.cursor import Cursor
-from perdure.server.feed import Feed
-from perdure.server.look import SessionLook
-from perdure.server.registry import Registry
-from perdure.server.viewer import Viewer
-from perdure.server.wire import EntryWriter
+from perdure.server.feed.cursor import Cursor
+from perdure.server.feed.feed import Feed
+from perdure.server.feed.viewer import Viewer
+from perdure.server.feed.wire import EntryWriter
+from perdure.server.session.look import SessionLook
+from perdure.server.session.registry import Registry
 from perdure.stores.sqlite import SqliteStore
 
 SIZE = 16_000_000

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from perdure.entry import Message, Text, text
 from perdure.events import MessageUpdate
 from perdure.loop import Loop, LoopContext, LoopEvent, LoopFactory, MessageEnded
-from perdure.server.look import SessionLook
-from perdure.server.registry import Registry
+from perdure.server.session.look import SessionLook
+from perdure.server.session.registry import Registry
 from perdure.stores.sqlite import SqliteStore
 
 _T = TypeVar("_T")

@@ -21,9 +21,9 @@ from bench.reference import Series
 from bench.server import Feed, Loops
 from perdure.codec import seal
 from perdure.entry import text
-from perdure.server.registry import Registry
-from perdure.server.replay import load_state
-from perdure.server.state import take_snapshot
+from perdure.server.session.registry import Registry
+from perdure.server.session.replay import load_state
+from perdure.server.session.state import take_snapshot
 from perdure.stores.sqlite import SqliteStore
 
 LENGTHS = {"short": 1_000, "long": int(os.environ.get("WAKING_ENTRIES", "100000"))}

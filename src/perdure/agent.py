@@ -18,8 +18,8 @@ from typing import Any, Self
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, seal
 from perdure.compaction import DEFAULT_PROMPT, CompactionPlan, plan_compaction
-from perdure.completion import complete
-from perdure.entry import Compaction, Ephemeral, Message, text
+from perdure.context import Alone, RunContext
+from perdure.entry import Compaction, Ephemeral, Json, Message, text
 from perdure.errors import (
     ConfigurationError,
     NoLoopError,
@@ -39,10 +39,10 @@ from perdure.events import (
     SessionForked,
     SessionInit,
 )
-from perdure.fact import Fact
+from perdure.fact import Fact, LoopRemembered
 from perdure.handle import Run
 from perdure.loop import LoopFactory, as_factory
-from perdure.run import Driver, Emit, RunContext, summarise
+from perdure.run import Driver, Emit, complete, summarise
 from perdure.store import Receipt, Session, Store
 from perdure.transcript import Transcript
 from perdure.view import model_view, transcript_view
@@ -166,14 +166,17 @@ class DurableAgent:
             loop = factory()
             given = [text(entry) if isinstance(entry, str) else entry for entry in entries]
             drafts = [entry for entry in given if not isinstance(entry, Ephemeral)]
-            receipt = await self._transcript.append(drafts, repair="always")
+            receipt = await complete(self._transcript.append(drafts, repair="always"))
             path, length = self._transcript.path, len(self._transcript.path)
 
             async def messages() -> Sequence[Message]:
                 return model_view(_with_ephemerals(path[:length], given))
 
             context = RunContext(
-                self.session_id, input=_messages_of(given, receipt), messages=messages
+                self.session_id,
+                input=_messages_of(given, receipt),
+                messages=messages,
+                around=_Remembering(self._transcript.entries),
             )
             await emit(AgentStart(context.turn_id, receipt, self.leaf_id))
             driver = Driver(context, self._transcript, emit)
@@ -215,10 +218,9 @@ class DurableAgent:
                 same entries again: they are stored once (a string would be a new message).
             SessionClosedError, SessionDeletedError, StoreUnavailableError: not stored.
         """
-        if self._closed or self._run is not None or not self._transcript.is_settled:
-            await self._ready()
+        await self._ready()
         drafts = [text(entry) if isinstance(entry, str) else entry for entry in entries]
-        return await self._transcript.append(drafts, repair="before messages")
+        return await complete(self._transcript.append(drafts, repair="before messages"))
 
     async def repair(self) -> Receipt | None:
         """Stores an interrupted result for each call on the path without one; None for none.
@@ -226,7 +228,7 @@ class DurableAgent:
         Calls of a run in progress are not orphans.
         """
         await self._ready()
-        receipt = await self._transcript.append((), repair="always")
+        receipt = await complete(self._transcript.append((), repair="always"))
         return receipt if receipt.entries else None
 
     def branch(self, entry_id: str | None) -> Awaitable[None]:
@@ -426,6 +428,22 @@ def _messages_of(given: Sequence[Draft], receipt: Receipt) -> list[Message]:
         for entry in given
     )
     return [message for message in found if message is not None]
+
+
+class _Remembering(Alone):
+    """What stands around a run of the library: what its loop remembered in the log."""
+
+    def __init__(self, entries: Sequence[StoredEntry]) -> None:
+        self._entries = entries
+
+    def remembered(self, key: str) -> Json:
+        """The newest value of this key; O(the log)."""
+        for stored in reversed(self._entries):
+            if stored.type == "loop_remembered":
+                view = stored.view
+                if isinstance(view, LoopRemembered) and view.key == key:
+                    return view.value
+        return None
 
 
 def _with_ephemerals(path: list[Entry], given: Sequence[Draft]) -> list[Entry]:

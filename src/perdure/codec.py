@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from codecs import utf_8_decode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -54,20 +54,6 @@ Draft = TreeEntry | Fact | object
 """What can be made into an entry: a typed entry, or an instance of a registered custom class."""
 
 
-class _Header(Struct, gc=False):
-    id: str
-    type: str
-    created_at: datetime
-    parent_id: str | UnsetType | None = UNSET
-
-
-class _FramedHeader(_Header, gc=False):
-    seq: msgspec.Raw | UnsetType = UNSET
-    session_id: msgspec.Raw | UnsetType = UNSET
-    batch: msgspec.Raw | UnsetType = UNSET
-    sum: msgspec.Raw | UnsetType = UNSET
-
-
 class _LooseMessage(Struct):
     parts: list[msgspec.Raw]
 
@@ -76,8 +62,6 @@ class _Tag(Struct):
     type: str
 
 
-_decode_header = msgspec.json.Decoder(_Header).decode
-_decode_framed = msgspec.json.Decoder(_FramedHeader).decode
 _view_decoder: msgspec.json.Decoder[Message | Compaction | Custom | KnownFact] = (
     msgspec.json.Decoder(Message | Compaction | Custom | KnownFact)
 )
@@ -90,19 +74,20 @@ _decode_str = msgspec.json.Decoder(str).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Entry(Struct, eq=False, gc=False):
+class Entry(Struct, eq=False, gc=False, rename={"raw": "(raw)", "_view": "(view)"}):
     """One entry as stores see it: its header and its bytes. Immutable.
 
     `parent_id` is UNSET on a fact (`in_tree` says which). Two entries are equal when their bytes
     are. The garbage collector does not look at it: a session has many, and none is in a cycle.
     """
 
+    # Decoded from its bytes in one step; what has no place in them is set after that.
     id: str
     type: str
     created_at: datetime
-    parent_id: str | UnsetType | None
-    raw: bytes
-    _view: View | None = None
+    parent_id: str | UnsetType | None = UNSET
+    raw: bytes = b""
+    _view: Any = None
 
     @property
     def in_tree(self) -> bool:
@@ -112,9 +97,10 @@ class Entry(Struct, eq=False, gc=False):
     @property
     def view(self) -> View:
         """The typed entry; `Opaque` where this version cannot type it. Decoded once."""
-        if self._view is None:
-            self._view = _decode(self)
-        return self._view
+        view: View | None = self._view
+        if view is None:
+            self._view = view = _decode(self)
+        return view
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self.raw == other.raw
@@ -127,6 +113,23 @@ class Entry(Struct, eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"<Entry {self.type} {self.id}>"
+
+
+_Absent = Annotated[int, msgspec.Meta(gt=0, lt=0)]
+"""No value is of this type, so the field cannot be there."""
+
+
+class _PlainEntry(Entry, eq=False, gc=False):
+    """An entry whose bytes have no reserved field: decoding others fails."""
+
+    seq: _Absent | UnsetType = UNSET
+    session_id: _Absent | UnsetType = UNSET
+    batch: _Absent | UnsetType = UNSET
+    sum: _Absent | UnsetType = UNSET
+
+
+_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_plain: Callable[[bytes], Entry] = msgspec.json.Decoder(_PlainEntry).decode
 
 
 class StoredEntry(Struct, frozen=True, gc=False):
@@ -242,19 +245,27 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
         AppendRejectedError: the draft is not an entry, is ephemeral, or is not valid. Nothing is
             stored.
     """
-    if type(draft) is Entry:
+    if isinstance(draft, Entry):
         return draft
-    view = draft if type(draft) is Message else _view_of(draft)
-    if parent_id is UNSET:
-        if isinstance(view, TreeEntry) and view.parent_id is UNSET:
-            view = msgspec.structs.replace(view, parent_id=None)
-    elif isinstance(view, TreeEntry):
-        view = msgspec.structs.replace(view, parent_id=parent_id)
+    if isinstance(draft, Ephemeral):
+        raise AppendRejectedError("an ephemeral message is never stored; pass it to run()")
+    kind = custom_kinds.get(type(draft))
+    view = Custom(kind=kind, data=draft) if kind is not None else draft
+    if not isinstance(view, _Entry):
+        raise AppendRejectedError(
+            f"{type(draft).__name__} is not an entry; make one with perdure.text(), Message(), "
+            "Custom() or a class registered with @perdure.custom(kind)"
+        )
+    if isinstance(view, TreeEntry):
+        if parent_id is UNSET and view.parent_id is UNSET:
+            parent_id = None
+        if parent_id is not UNSET:
+            view = msgspec.structs.replace(view, parent_id=parent_id)
     if isinstance(view.created_at, datetime) and view.created_at.tzinfo is not UTC:
         view = msgspec.structs.replace(view, created_at=_in_utc(view.created_at))
     raw = encode(view)
     try:
-        if isinstance(view, Message) and OpaquePart in map(type, view.parts):
+        if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
             checked: Message | Compaction | Custom | KnownFact
             checked = _decode_with_opaque_parts(view, raw)
         else:
@@ -262,23 +273,14 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
     except _BROKEN as error:
         raise AppendRejectedError(f"not a valid {view.type} entry: {error}") from error
     _check_id(checked.id)
-    place = checked.parent_id if isinstance(checked, TreeEntry) else UNSET
-    # a custom entry's view holds an instance of the registered class: decoded when asked for
-    kept = None if type(checked) is Custom else checked
-    return Entry(checked.id, checked.type, checked.created_at, place, raw, kept)
-
-
-def _view_of(draft: object) -> _Entry:
-    """The typed entry that a draft is; an instance of a registered class becomes a custom entry."""
-    if isinstance(draft, Ephemeral):
-        raise AppendRejectedError("an ephemeral message is never stored; pass it to run()")
-    kind = custom_kinds.get(type(draft))
-    view = Custom(kind=kind, data=draft) if kind is not None else draft
-    if isinstance(view, _Entry):
-        return view
-    raise AppendRejectedError(
-        f"{type(draft).__name__} is not an entry; make one with perdure.text(), Message(), "
-        "Custom() or a class registered with @perdure.custom(kind)"
+    return Entry(
+        checked.id,
+        checked.type,
+        checked.created_at,
+        checked.parent_id if isinstance(checked, TreeEntry) else UNSET,
+        raw,
+        # a custom entry's view holds an instance of the registered class: decoded when asked for
+        None if isinstance(checked, Custom) else checked,
     )
 
 
@@ -321,22 +323,50 @@ def read_entry(raw: bytes) -> Entry:
     """
     _check_utf8(raw)
     try:
-        header = _decode_header(raw)
+        entry = _decode_entry(raw)
     except _BROKEN:
         return _read_foreign(raw)[0]
-    return Entry(header.id, header.type, header.created_at, header.parent_id, raw)
+    entry.raw, entry._view = raw, None
+    return entry
+
+
+def read_entries(raws: Sequence[bytes], *, plain: bool = False) -> list[Entry]:
+    """`read_entry` of each, in less time; `plain` entries have no reserved fields in their bytes.
+
+    Raises:
+        ValueError: one of them is no entry, or no plain one, or not as this program writes it.
+            It does not say which.
+    """
+    decode = _decode_plain if plain else _decode_entry
+    try:
+        entries = [decode(raw) for raw in raws]
+    except _BROKEN as error:
+        raise ValueError("not as this program writes it") from error
+    for entry, raw in zip(entries, raws, strict=True):
+        if not raw.isascii():
+            _check_utf8(raw)
+        entry.raw, entry._view = raw, None
+    return entries
 
 
 def read_framed(raw: bytes) -> tuple[Entry, bool]:
     """The entry, and whether its bytes have reserved fields; ValueError as `read_entry`."""
     _check_utf8(raw)
     try:
-        header = _decode_framed(raw)
+        entry = _decode_plain(raw)
+    except _BROKEN:
+        return _read_framed(raw)
+    entry.raw, entry._view = raw, None
+    return entry, False
+
+
+def _read_framed(raw: bytes) -> tuple[Entry, bool]:
+    try:
+        entry = _decode_entry(raw)
     except _BROKEN:
         return _read_foreign(raw)
-    entry = Entry(header.id, header.type, header.created_at, header.parent_id, raw)
-    is_plain = header.seq is header.sum is header.batch is header.session_id is UNSET
-    return entry, not is_plain
+    entry.raw, entry._view = raw, None
+    return entry, True
 
 
 def _check_utf8(raw: bytes) -> None:

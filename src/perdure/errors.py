@@ -10,6 +10,8 @@ PerdureError
 ├─ TurnRunningError        ├─ MessageRejectedError   ├─ SteeringUnsupportedError
 ├─ IdempotencyConflictError ├─ NothingToResendError  ├─ NothingHeldError
 ├─ QueuedMessageNotFoundError ├─ ServerClosingError ├─ NothingToSalvageError
+├─ ApprovalNotFoundError   ├─ ApprovalAnsweredError
+├─ HookRefusedError        ├─ HookFailedError        ├─ RuntimeLostError
 ├─ StoreError
 │   ├─ AppendRejectedError     certainly not stored; the session is well
 │   ├─ AppendConflictError     certainly not stored; another writer is ahead
@@ -250,6 +252,52 @@ class QueuedMessageNotFoundError(_SessionError):
             session_id, f"no message {message_id!r} waits in the queue of session {session_id!r}"
         )
         self.message_id = message_id
+
+
+class ApprovalNotFoundError(_SessionError):
+    """No call of this id waits for an approval in the session; nothing was stored."""
+
+    def __init__(self, session_id: str, call_id: str) -> None:
+        super().__init__(
+            session_id,
+            f"no call {call_id!r} waits for an approval in session {session_id!r}; its turn may "
+            "have been stopped, or the request has expired",
+        )
+        self.call_id = call_id
+
+
+class ApprovalAnsweredError(_SessionError):
+    """The call was answered before, otherwise; the first answer counts and nothing was stored."""
+
+    def __init__(self, session_id: str, call_id: str) -> None:
+        super().__init__(
+            session_id, f"call {call_id!r} of session {session_id!r} was answered already"
+        )
+        self.call_id = call_id
+
+
+class HookRefusedError(PerdureError):
+    """A hook refused what was about to happen; it did not. `reason` is the hook's own word."""
+
+    def __init__(self, event: str, reason: str) -> None:
+        super().__init__(f"refused by a hook ({event}): {reason}")
+        self.event = event
+        self.reason = reason
+
+
+class HookFailedError(PerdureError):
+    """A hook could not be run, or not to its end; what it stood before goes on without it."""
+
+
+class RuntimeLostError(PerdureError):
+    """The runtime went away; what its calls did in the world is not known, nothing else is lost."""
+
+    def __init__(self, runtime_id: str, cause: str) -> None:
+        super().__init__(
+            f"the runtime {runtime_id!r} was lost: {cause}. Send the turn again once it is back"
+        )
+        self.runtime_id = runtime_id
+        self.cause = cause
 
 
 class ServerClosingError(PerdureError):

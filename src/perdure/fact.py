@@ -6,6 +6,7 @@ and may not change or drop one (docs/format.md is the normative table).
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from perdure.entry import Json, Parts, ResultParts, _Entry
@@ -69,6 +70,13 @@ class MessageDiscarded(Fact, tag="message_discarded", frozen=True, omit_defaults
     why: str
 
 
+class MessageJoined(Fact, tag="message_joined", frozen=True, omit_defaults=True):
+    """A queued message joined the running turn; its message entry is in the same batch."""
+
+    turn_id: str
+    message_id: str
+
+
 class LeafMoved(Fact, tag="leaf_moved", frozen=True, omit_defaults=True):
     """The next tree entry grows from `leaf_id` (None: before the first entry)."""
 
@@ -77,12 +85,18 @@ class LeafMoved(Fact, tag="leaf_moved", frozen=True, omit_defaults=True):
 
 
 class ApprovalRequested(Fact, tag="approval_requested", frozen=True, omit_defaults=True):
-    """A tool call waits for somebody's yes."""
+    """A tool call waits for somebody's yes, until `expires_at` if there is one.
+
+    `in_run`: the run goes on meanwhile and holds what it holds; a crash interrupts it.
+    """
 
     turn_id: str
     call_id: str
     name: str
     arguments: Json
+    reason: str | None = None
+    in_run: bool = False
+    expires_at: datetime | None = None
 
 
 class ApprovalAnswered(Fact, tag="approval_answered", frozen=True, omit_defaults=True):
@@ -161,6 +175,19 @@ class LoopChosen(Fact, tag="loop_chosen", frozen=True, omit_defaults=True):
     name: str
 
 
+class SessionOwned(Fact, tag="session_owned", frozen=True, omit_defaults=True):
+    """The session belongs to this principal from here on; without one it belongs to admins."""
+
+    principal: str
+
+
+class LoopRemembered(Fact, tag="loop_remembered", frozen=True, omit_defaults=True):
+    """What a loop of this session wants to know in a later run; the newest of a key counts."""
+
+    key: str
+    value: Json
+
+
 class Gap(Fact, tag="gap", frozen=True, omit_defaults=True):
     """What a salvage could not keep: `place` in the original, and why."""
 
@@ -188,5 +215,8 @@ KnownFact = (
     | StepStarted
     | StepEnded
     | LoopChosen
+    | SessionOwned
+    | MessageJoined
+    | LoopRemembered
     | Gap
 )

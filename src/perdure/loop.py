@@ -7,20 +7,55 @@ makes one loop per run. A loop stores nothing, assigns no entry ids and knows no
 The order: `MessageStarted`, any `MessageDelta`s, `MessageEnded` for each message of the assistant;
 for each of its calls `ToolStarted`, any `ToolDelta`s, `ToolEnded` (those of parallel calls may
 interleave). On cancellation a loop stops its tools and lets CancelledError through.
+
+A loop asks `permit` before it starts a call's tool. A call that has to wait for somebody's
+approval is yielded as `CallWaits` and left without a result; when all others have theirs the run
+ends. The answer starts another run, whose `answers` say what became of the calls that waited: they
+come first. What joined the run meanwhile (`joined`) belongs before the next request of the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from inspect import isasyncgenfunction
 from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
-from perdure.entry import Json, Message, Part, ToolResult
+from perdure.entry import Json, Message, Part, ToolCall, ToolResult
 from perdure.errors import ConfigurationError
 
 Purpose = Literal["turn", "summary"]
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as a model is told of it; `schema` is the JSON schema of its arguments, an object."""
+
+    name: str
+    description: str
+    schema: Json
+
+
+class Allowed(Struct, frozen=True):
+    """The call may run, with these arguments: its own, or others that somebody put there."""
+
+    arguments: Json
+
+
+class Refused(Struct, frozen=True):
+    """The call does not run; the reason is its result, for the model to read."""
+
+    reason: str
+
+
+class Waits(Struct, frozen=True):
+    """The call waits for somebody's approval."""
+
+    reason: str | None = None
+
+
+Verdict = Allowed | Refused | Waits
+Answer = Allowed | Refused
 
 
 class LoopContext(Protocol):
@@ -47,6 +82,55 @@ class LoopContext(Protocol):
 
     def idempotency_key(self, call_id: str) -> str:
         """The stable key of a call that was yielded in a `MessageEnded`."""
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """By their call ids, the calls at the leaf that waited and have their answer now.
+
+        They have no result yet: the run begins with `ToolStarted` and `ToolEnded` for each.
+        """
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """The tools around the run, such as its runtime's; none in the library.
+
+        Raises:
+            RuntimeLostError: the runtime cannot be reached; let it through.
+        """
+        ...
+
+    async def call_tool(
+        self, call: ToolCall, arguments: Json, show: Callable[[str], object]
+    ) -> ToolResult:
+        """Runs one of `tools` with the permitted arguments; `show` streams its output.
+
+        Whatever goes wrong in the tool is a result with `is_error`.
+
+        Raises:
+            RuntimeLostError: the runtime went away; let it through: the turn ends interrupted.
+        """
+        ...
+
+    async def permit(self, call: ToolCall) -> Verdict:
+        """Whether the tool of a stored call may start; asked once for each call, before it does."""
+        ...
+
+    async def ask(self, call: ToolCall, reason: str | None = None) -> Answer:
+        """Waits in mid-run for the answer of a person: for protocols that cannot be left meanwhile.
+
+        The session is `waiting` until then; after a crash the call is an interrupted one.
+        """
+        ...
+
+    async def joined(self) -> Sequence[Message]:
+        """Messages that joined the run since this was asked last; they are stored at the leaf.
+
+        Steered messages of users and what hooks had to say; ask when no call is open, before each
+        request of the model. A loop whose factory has `steers = True` promises to ask.
+        """
+        ...
+
+    def remembered(self, key: str) -> Json:
+        """What a loop of this session yielded last as `Remembered` with this key, or None."""
 
 
 class MessageStarted(Struct, frozen=True):
@@ -87,7 +171,30 @@ class ToolEnded(Struct, frozen=True):
     result: ToolResult
 
 
-LoopEvent = MessageStarted | MessageDelta | MessageEnded | ToolStarted | ToolDelta | ToolEnded
+class CallWaits(Struct, frozen=True):
+    """A stored call waits for an approval: the run ends without its result."""
+
+    call_id: str
+    reason: str | None = None
+
+
+class Remembered(Struct, frozen=True):
+    """What a later run needs to know, such as an agent's own session id. At most 2 KiB of JSON."""
+
+    key: str
+    value: Json
+
+
+LoopEvent = (
+    MessageStarted
+    | MessageDelta
+    | MessageEnded
+    | ToolStarted
+    | ToolDelta
+    | ToolEnded
+    | CallWaits
+    | Remembered
+)
 
 
 class Loop(Protocol):

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, Never, NoReturn, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Never, NoReturn, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from perdure import clock
-from perdure.codec import Draft, clean_text
-from perdure.completion import complete
+from perdure.codec import Draft, clean_text, encode
+from perdure.context import RunContext
 from perdure.entry import Ending, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from perdure.errors import AppendRejectedError, LoopError, PerdureError
+from perdure.errors import AppendRejectedError, LoopError, PerdureError, RuntimeLostError
 from perdure.events import (
     MessageEnd,
     MessageStart,
@@ -27,20 +28,26 @@ from perdure.events import (
     ToolEnd,
     ToolStart,
 )
-from perdure.fact import ToolDispatched
+from perdure.fact import LoopRemembered
 from perdure.loop import (
+    CallWaits,
     Loop,
     LoopEvent,
     MessageDelta,
     MessageEnded,
     MessageStarted,
-    Purpose,
+    Remembered,
     ToolDelta,
     ToolEnded,
     ToolStarted,
 )
 from perdure.store import Receipt
 from perdure.view import interrupted_result
+
+_T = TypeVar("_T")
+
+MOST_REMEMBERED_BYTES = 2 * 1024
+"""How much of JSON a loop may have remembered under one key."""
 
 Emit = Callable[[RunEvent], Awaitable[None]]
 
@@ -55,56 +62,33 @@ class Journal(Protocol):
     async def append(self, drafts: Sequence[Draft]) -> Receipt:
         """Stores the drafts in one batch, tree entries as a chain from the leaf, and advances.
 
-        Whoever calls it wraps it in `complete`, with what follows from it.
+        Never cancelled in between: whoever calls it wraps it in `complete`.
         """
         ...
 
 
-class RunContext:
-    """One run's `LoopContext`.
+def _tell(over: asyncio.Future[None], _: object) -> None:
+    if not over.done():
+        over.set_result(None)
 
-    `ending` is how a message that is cut off by cancellation ends; the owner of the run may set it
-    before it cancels.
-    """
 
-    def __init__(
-        self,
-        session_id: str,
-        *,
-        turn_id: str | None = None,
-        input: Sequence[Message] = (),
-        messages: Callable[[], Awaitable[Sequence[Message]]],
-        purpose: Purpose = "turn",
-    ) -> None:
-        self.session_id = session_id
-        self.turn_id = turn_id or clock.new_id()
-        self.purpose: Purpose = purpose
-        self.input = tuple(input)
-        self.ending: Ending = "stopped"
-        self._messages = messages
-        self._keys: dict[str, str] = {}
-
-    async def messages(self) -> Sequence[Message]:
-        """The model view up to and with the input."""
-        return await self._messages()
-
-    def idempotency_key(self, call_id: str) -> str:
-        """The stable key of a dispatched call; LoopError for any other."""
+async def complete(step: Coroutine[Any, Any, _T]) -> _T:
+    """Runs a step to its end even if the caller is cancelled; the cancellation goes on after it."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(step)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        over = loop.create_future()
+        task.add_done_callback(partial(_tell, over))
         try:
-            return self._keys[call_id]
-        except KeyError:
-            raise LoopError(f"call {call_id!r} was not yielded in a message of this run") from None
-
-    def dispatch(self, message_id: str, call: ToolCall) -> ToolDispatched:
-        """The fact that makes a call of the message `message_id` durable before it starts."""
-        key = self._keys[call.call_id] = f"{self.turn_id}:{message_id}:{call.call_id}"
-        return ToolDispatched(
-            turn_id=self.turn_id,
-            call_id=call.call_id,
-            name=call.name,
-            arguments=call.arguments,
-            idempotency_key=key,
-        )
+            await over
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            raise cancelled from failure
+        raise cancelled
+    return task.result()
 
 
 class _Making:
@@ -131,25 +115,49 @@ class _Making:
 
 
 class _Call:
-    """A stored call without a result."""
+    """A stored call without a result; `waits` once it was left to somebody's approval."""
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.making = _Making()
         self.started = False
+        self.waits = False
+
+
+class OpenCall(NamedTuple):
+    """A call that a run finds at the leaf, and the message that made it."""
+
+    message_id: str
+    call: ToolCall
 
 
 class Driver:
-    """The state of one run: the message in the making and the calls in flight."""
+    """The state of one run: the message in the making and the calls in flight.
 
-    def __init__(self, context: RunContext, journal: Journal, emit: Emit) -> None:
+    `answered` are the calls at the leaf that waited for an approval and have their answer now.
+    `waiting` are, after the run, those that it left to one.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        journal: Journal,
+        emit: Emit,
+        *,
+        answered: Sequence[OpenCall] = (),
+        may_wait: bool = False,
+    ) -> None:
         self._context = context
         self._journal = journal
         self._emit = emit
         self._making: _Making | None = None
-        self._calls: dict[str, _Call] = {}
+        self._calls = {each.call.call_id: _Call(each.call) for each in answered}
+        for each in answered:
+            context.key(each.message_id, each.call.call_id)
+        self._may_wait = may_wait
         self._lost: PerdureError | None = None
         self.messages: list[Message] = []
+        self.waiting: list[CallWaits] = []
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -173,8 +181,7 @@ class Driver:
             self._check_finished()
         except BaseException as error:
             if self._lost is None:
-                cancelled = isinstance(error, asyncio.CancelledError)
-                await complete(self._keep(self._context.ending if cancelled else "failed"))
+                await complete(self._keep(_ending_of(error, self._context)))
             elif error is not self._lost:
                 raise self._lost from error  # a cancellation does not hide a lost write
             raise
@@ -201,6 +208,10 @@ class Driver:
                 await self._update(call.making, 0, "output", text, event.call_id)
             case ToolEnded():
                 await self._end_tool(event.result)
+            case CallWaits():
+                self._wait(event)
+            case Remembered():
+                await self._remember(event)
             case _:
                 _refuse(event)
 
@@ -244,11 +255,30 @@ class Driver:
             raise LoopError(f"the loop spoke of call {call_id!r}, which is not open") from None
 
     async def _start_tool(self, call: _Call) -> None:
-        if call.started:
-            raise LoopError(f"the loop started call {call.call.call_id!r} twice")
+        if call.started or call.waits:
+            did = "started call {!r} twice" if call.started else "started call {!r}, which waits"
+            raise LoopError("the loop " + did.format(call.call.call_id))
         call.started = True
         what = call.call
         await self._emit(ToolStart(what.call_id, what.name, what.arguments, call.making.message_id))
+
+    async def _remember(self, event: Remembered) -> None:
+        size = len(encode(event.value))
+        if size > MOST_REMEMBERED_BYTES:
+            raise LoopError(
+                f"the loop wants {size} bytes remembered for {event.key!r}; "
+                f"{MOST_REMEMBERED_BYTES} are the most"
+            )
+        await complete(self._append([LoopRemembered(key=event.key, value=event.value)]))
+
+    def _wait(self, event: CallWaits) -> None:
+        call = self._call(event.call_id)
+        if not self._may_wait:
+            raise LoopError("a call cannot wait here: there is nobody who could approve it")
+        if call.started or call.waits:
+            raise LoopError(f"call {event.call_id!r} has started, or waits already")
+        call.waits = True
+        self.waiting.append(event)
 
     async def _end_tool(self, result: ToolResult) -> None:
         call = self._call(result.call_id)
@@ -266,21 +296,22 @@ class Driver:
             refused = ToolResult(result.call_id, (told,), name=call.call.name, is_error=True)
             stored, receipt = await self._store(replace(message, parts=(refused,)), (), advance)
         await self._emit(ToolEnd(stored.tool_results[0], receipt, stored.id))
+        await self._context.around.called(call.call, stored.tool_results[0])
 
     async def _store(
         self, message: Message, facts: Sequence[Draft], advance: Callable[[], None]
     ) -> tuple[Message, Receipt]:
         """Appends and advances, in one step that a cancellation cannot split."""
 
-        def then(append: asyncio.Future[Receipt]) -> tuple[Message, Receipt]:
-            receipt = append.result()
+        async def step() -> tuple[Message, Receipt]:
+            receipt = await self._append([message, *facts])
             advance()
             stored = receipt.entries[0].view
             assert isinstance(stored, Message)
             self.messages.append(stored)
             return stored, receipt
 
-        return await complete(self._append([message, *facts]), then)
+        return await complete(step())
 
     async def _append(self, drafts: Sequence[Draft]) -> Receipt:
         try:
@@ -294,8 +325,8 @@ class Driver:
     def _check_finished(self) -> None:
         if self._making is not None:
             raise LoopError("the loop ended in the middle of a message")
-        if self._calls:
-            raise LoopError(f"the loop ended with calls open: {sorted(self._calls)}")
+        if left := sorted(call_id for call_id, call in self._calls.items() if not call.waits):
+            raise LoopError(f"the loop ended with calls open: {left}")
 
     async def _keep(self, ending: Ending) -> None:
         """Makes durable what an unfinished run leaves: the text shown, and its calls' ends."""
@@ -308,11 +339,18 @@ class Driver:
             result = interrupted_result(call.call, f"{shown}\n[{why}]" if shown else why)
             drafts.append(Message("tool", (result,), id=call.making.message_id))
         self._making, self._calls = None, {}
+        self.waiting.clear()
         if drafts:
             receipt = await self._append(drafts)
             self.messages.extend(
                 view for stored in receipt.entries if isinstance(view := stored.view, Message)
             )
+
+
+def _ending_of(error: BaseException, context: RunContext) -> Ending:
+    if isinstance(error, asyncio.CancelledError):
+        return context.ending
+    return "interrupted" if isinstance(error, RuntimeLostError) else "failed"
 
 
 def _events_of(loop: Loop, context: RunContext) -> AsyncGenerator[LoopEvent, None]:
@@ -335,6 +373,10 @@ def _check(event: Any) -> None:
             )
         case ToolDelta():
             is_sound = isinstance(event.text, str)
+        case CallWaits():
+            is_sound = isinstance(event.reason, str | None)
+        case Remembered():
+            is_sound = isinstance(event.key, str)
         case ToolEnded():
             is_sound = isinstance(event.result, ToolResult)
         case _:

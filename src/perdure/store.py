@@ -12,12 +12,12 @@ What stores share (ids, headers, batches against what is there) is here; where b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 from msgspec import Struct
@@ -32,9 +32,13 @@ from perdure.errors import (
     InvalidSessionIdError,
     SessionDeletedError,
 )
+from perdure.fact import SessionOwned
 
 FORMAT = 1
 """The number of the log format that this version writes."""
+
+Kind = Literal["session", "routine", "workflow"]
+"""What a journal is the journal of; an id is unique within its kind."""
 
 MAX_SESSION_ID_BYTES = 512
 
@@ -140,7 +144,8 @@ def read_session(header: bytes) -> Session:
     )
 
 
-class Receipt(Struct, frozen=True, gc=False):
+@dataclass(frozen=True, slots=True)
+class Receipt:
     """Proof that these entries are stored, durably, with these `seq`s.
 
     An append of nothing has a receipt without entries, whose `last_seq` is where the log stands.
@@ -156,6 +161,16 @@ def receipt_of(entries: Sequence[StoredEntry], last_seq: int = 0) -> Receipt:
     if not entries:
         return Receipt((), last_seq + 1, last_seq)
     return Receipt(tuple(entries), entries[0].seq, entries[-1].seq)
+
+
+def owner_after(entries: Iterable[Entry]) -> str | None:
+    """The principal whose session it is after these entries; None where they do not say."""
+    owner = None
+    for entry in entries:
+        if entry.type == "session_owned":
+            view = entry.view
+            owner = view.principal if isinstance(view, SessionOwned) else None
+    return owner or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +359,7 @@ def place_batch(
     Raises:
         SessionDeletedError, FormatTooNewError, AppendRejectedError, AppendConflictError.
     """
-    if incarnation != session.incarnation:
-        session.check_incarnation(incarnation)
+    session.check_incarnation(incarnation)
     session.check_writable()
     if known and (stored := [known[entry.id] for entry in entries if entry.id in known]):
         for entry, old in zip((e for e in entries if e.id in known), stored, strict=True):

@@ -20,15 +20,16 @@ from perdure.entry import Compaction, Message, Part, Text, ToolCall, ToolResult
 INTERRUPTED = "interrupted: this call was cut off before it gave a result; it may have had effects"
 
 
-def model_view(path: Sequence[Entry]) -> list[Message]:
+def model_view(path: Sequence[Entry], *, waiting: Collection[str] = ()) -> list[Message]:
     """The messages that a model is given: O(path from its newest compaction's first kept entry).
 
     The newest compaction's summary as a `meta` user message, then everything from its first kept
     entry, `meta` messages included; custom entries are skipped. The results of a batch of calls
-    follow its message, in call order.
+    follow its message, in call order. The calls whose ids are `waiting` are about to get their
+    results, and get none made up.
     """
     summary, kept = effective_path(path)
-    view = _paired(_messages(kept))
+    view = _paired(_messages(kept), waiting)
     return [_summary_message(summary), *view] if summary is not None else view
 
 
@@ -133,7 +134,7 @@ class _Pairing:
             insort(waiting, slot, key=lambda each: each.number)
 
 
-def _paired(messages: Iterable[Message]) -> list[Message]:
+def _paired(messages: Iterable[Message], waiting: Collection[str] = ()) -> list[Message]:
     pairing = _Pairing()
     batches = [(message, pairing.add(message)) for message in messages]
     view: list[Message] = []
@@ -142,7 +143,11 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
         if rest:
             same = len(rest) == len(message.parts)
             view.append(message if same else replace(message, parts=rest))
-        view.extend(slot.result_message(message) for slot in slots)
+        view.extend(
+            slot.result_message(message)
+            for slot in slots
+            if slot.result is not None or slot.call.call_id not in waiting
+        )
     return view
 
 
@@ -151,9 +156,6 @@ def _stands_alone(part: Part, message: Message) -> bool:
     if isinstance(part, ToolCall):
         return message.role == "assistant"
     return not isinstance(part, ToolResult)
-
-
-_PAIRED = frozenset({ToolCall, ToolResult})
 
 
 class OpenCalls:
@@ -166,9 +168,7 @@ class OpenCalls:
 
     def add(self, entry: Entry) -> None:
         """Takes the path's next entry into account."""
-        if entry.type != "message" or not isinstance(message := entry.view, Message):
-            return
-        if not _PAIRED.isdisjoint(map(type, message.parts)):
+        if entry.type == "message" and isinstance(message := entry.view, Message):
             self._pairing.add(message)
 
     def __iter__(self) -> Iterator[ToolCall]:

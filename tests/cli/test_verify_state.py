@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.cli.command import main
 from perdure.entry import text
-from perdure.server.state import State, encode_state, fold, take_snapshot
+from perdure.server.session.state import State, encode_state, fold, take_snapshot
 from perdure.snapshot import Snapshot
 from perdure.stores.sqlite import SqliteStore
 

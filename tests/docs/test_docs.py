@@ -157,7 +157,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_operation_of_the_server_is_documented() -> None:
-    from perdure.server.operation import OPERATIONS
+    from perdure.server.http.operation import OPERATIONS
 
     documented = set(re.findall(r"^\| `(.+?)` \|", page("docs/reference/http.md"), re.MULTILINE))
     served = {f"{operation.method} {operation.path}" for operation in OPERATIONS}

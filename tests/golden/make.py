@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,9 @@ def batches() -> list[list[Entry]]:
         fact.ToolDispatched("t1", "c1", "find", {"number": 1234}, "t1:c1"),
         fact.MessageQueued("q1", (Text("and?"),), "steer"),
         fact.MessageDiscarded("q1", "stopped"),
-        fact.ApprovalRequested("t1", "c2", "look", "not JSON"),
+        fact.ApprovalRequested(
+            "t1", "c2", "look", "not JSON", "costs", True, datetime(2026, 1, 2, tzinfo=UTC)
+        ),
         fact.ApprovalAnswered("t1", "c2", True, "go on", {"safe": True}),
         fact.HookRan("PreToolUse", "./hook", {"a": 1}, "out", 0, 0.25, "startup"),
         fact.RuntimeAttached("r1"),
@@ -101,6 +104,9 @@ def batches() -> list[list[Entry]]:
         fact.StepStarted("s", 1),
         fact.StepEnded("s", 1, "completed"),
         fact.LoopChosen("shell"),
+        fact.SessionOwned("anna"),
+        fact.MessageJoined("t1", "q1"),
+        fact.LoopRemembered("agent", {"session": "s-1"}),
         fact.Gap("line 3, byte 9", "no JSON", 12),
         fact.TurnEnded("t1", "stopped", "by hand"),
     ]

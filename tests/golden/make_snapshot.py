@@ -9,10 +9,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from perdure.codec import Draft, seal
 from perdure.entry import Message, Text
 from perdure.fact import Claimed, LoopChosen, MessageQueued, TurnEnded, TurnStarted
-from perdure.server.state import SCHEMA, State, fold, place, take_snapshot
+from perdure.server.session.state import SCHEMA, State, fold, place, take_snapshot
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
@@ -44,7 +46,8 @@ def drafts() -> list[Draft]:
 
 def golden_state() -> State:
     """What these come to."""
-    return fold(State(), place(State(), [seal(draft, None) for draft in drafts()]))
+    state = fold(State(), place(State(), [seal(draft, None) for draft in drafts()]))
+    return replace(state, owner="anna")  # beside the journal, which is that of the first schema
 
 
 if __name__ == "__main__":

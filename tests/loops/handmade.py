@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from perdure.entry import Message, text
-from perdure.loop import Loop, LoopEvent, MessageEnded, Purpose, ToolEnded
+from perdure.context import Alone
+from perdure.entry import Json, Message, ToolCall, ToolResult, text
+from perdure.loop import Answer, Loop, LoopEvent, MessageEnded, Purpose, ToolEnded
 
 
 @dataclass
-class Context:
-    """One run over a conversation that grows as the run goes on."""
+class Context(Alone):
+    """One run over a conversation that grows as the run goes on; nothing stands around it."""
 
     input: Sequence[Message] = ()
     before: Sequence[Message] = ()
@@ -20,12 +21,21 @@ class Context:
     turn_id: str = "turn-1"
     purpose: Purpose = "turn"
     added: list[Message] = field(default_factory=list)
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
     async def messages(self) -> Sequence[Message]:
         return [*self.before, *self.input]
 
     def idempotency_key(self, call_id: str) -> str:
         return f"{self.session_id}:{self.turn_id}:{call_id}"
+
+    async def call_tool(  # type: ignore[override] # a loop's side of it has no key
+        self, call: ToolCall, arguments: Json, show: Callable[[str], object]
+    ) -> ToolResult:
+        return await super().call_tool(call, arguments, "", show)
+
+    async def ask(self, call: ToolCall, reason: str | None = None) -> Answer:
+        return await super().ask(call, reason)
 
     def take(self, event: LoopEvent) -> None:
         """Stores what an event ends, as a run would."""

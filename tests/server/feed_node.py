@@ -14,10 +14,10 @@ from perdure.entry import Message, Text, text
 from perdure.errors import StoreUnavailableError
 from perdure.events import MessageUpdate
 from perdure.fact import TurnEnded, TurnStarted
-from perdure.server.feed import Feed
-from perdure.server.look import SessionLook, look_of
-from perdure.server.partial import Partial, Partials
-from perdure.server.state import State, fold
+from perdure.server.feed.feed import Feed
+from perdure.server.session.look import SessionLook, look_of
+from perdure.server.session.partial import Partial, Partials
+from perdure.server.session.state import State, fold
 from perdure.store import Look, Page
 from perdure.stores.memory import MemoryStore, _Log
 

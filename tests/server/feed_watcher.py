@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ import msgspec
 
 from perdure.codec import StoredEntry
 from perdure.errors import PerdureError
-from perdure.server.cursor import parse_cursor
-from perdure.server.viewer import Viewer
+from perdure.server.feed.cursor import parse_cursor
+from perdure.server.feed.viewer import Viewer
 from tests.server.feed_node import HEARTBEAT_S, IDS, Node, Stage
 
 
@@ -70,15 +71,20 @@ class Watcher:
     ) -> bool:
         patience = self._dice.randrange(1, 15)
         quiet = 0
+        line = Line(connection, self._dice)
+        if self._dice.random() < 0.5:
+            viewer.direct = line
         while is_last or patience:
             patience -= 1
             data = await viewer.next()
+            line.check()
             if data is None:
                 return False
             if cut.is_set() or (not is_last and not patience and self._dice.random() < 0.5):
                 data = data[: self._dice.randrange(len(data))]  # the connection broke here
             before = len(connection.statuses)
-            grew = connection.take(data) or len(connection.statuses) > before
+            grew = connection.take(data) or len(connection.statuses) > before or line.has_grown
+            line.has_grown = False
             self.is_from_now_on &= any(inc is None for inc, _ in self.at.values())
             if cut.is_set():
                 return False
@@ -113,6 +119,34 @@ class Watcher:
     def has_whole_ring(self) -> bool:
         """Whether no viewer can fall behind what is kept in memory."""
         return self._stage.weather.ring_bytes == 2**20
+
+
+class Line:
+    """A connection that can be written to directly, except when it is full."""
+
+    def __init__(self, connection: Connection, dice: random.Random) -> None:
+        self._connection = connection
+        self._dice = dice
+        self._error: Exception | None = None
+        self.has_grown = False
+        """Whether something was written since this was last said."""
+
+    @property
+    def is_free(self) -> bool:
+        return self._dice.random() < 0.7
+
+    def write(self, data: bytes) -> None:
+        assert data
+        self.has_grown = True
+        try:
+            self._connection.take(data)
+        except Exception as error:  # whoever writes would take it for a failure of its own
+            self._error = self._error or error
+
+    def check(self) -> None:
+        """Raises what was found while something was written."""
+        if self._error is not None:
+            raise self._error
 
 
 class Connection:

@@ -11,12 +11,12 @@ from perdure.errors import ConfigurationError
 from perdure.events import MessageUpdate
 from perdure.fact import Policy, TurnEnded
 from perdure.loop import Loop, LoopContext, LoopEvent, LoopFactory
-from perdure.server.command import Sent
 from perdure.server.journal import JournalStore
-from perdure.server.limit import Limits
-from perdure.server.look import SessionLook
-from perdure.server.registry import Registry
-from perdure.server.state import State, decode_state
+from perdure.server.session.command import Sent
+from perdure.server.session.limit import Limits
+from perdure.server.session.look import SessionLook
+from perdure.server.session.registry import Registry
+from perdure.server.session.state import State, decode_state
 from perdure.testing import scripted_by_message
 
 ID = "a session"

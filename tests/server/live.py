@@ -12,8 +12,8 @@ from typing import Any, cast
 import httpx
 
 from perdure.loop import LoopFactory
-from perdure.server.app import create_app
 from perdure.server.config import Settings
+from perdure.server.http.app import create_app
 from perdure.server.journal import JournalStore
 from perdure.server.serve import Server, bind
 from perdure.server.service import Service

@@ -12,10 +12,10 @@ from starlette.routing import Mount
 
 from perdure.entry import Compaction, File, Message, Text, ToolCall, ToolResult
 from perdure.fact import ToolDispatched
-from perdure.server.app import create_app
 from perdure.server.config import Settings
-from perdure.server.cursor import START
-from perdure.server.wire import MAX_INLINE_BYTES
+from perdure.server.feed.cursor import START
+from perdure.server.feed.wire import MAX_INLINE_BYTES
+from perdure.server.http.app import create_app
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Say, ScriptedLoop, scripted_by_message
 from tests.server.live import TOKEN, OneLoop, running

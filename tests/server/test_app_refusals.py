@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from perdure.server.app import create_app
 from perdure.server.config import Settings
+from perdure.server.http.app import create_app
 from perdure.server.service import Service, open_service
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Say, ScriptedLoop

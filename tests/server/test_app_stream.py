@@ -10,6 +10,7 @@ import pytest
 
 from perdure.entry import text
 from perdure.loop import LoopFactory
+from perdure.server.http.direct import DirectWriter
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Call, Say, ScriptedLoop
 from tests.server.live import Event, EventParser, Running, running, until
@@ -238,6 +239,34 @@ async def rest() -> bool:
     """Lets others go on for a moment; always true."""
     await asyncio.sleep(0.005)
     return True
+
+
+async def test_live_viewers_of_a_session_are_written_to_directly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[bytes] = []
+    write = DirectWriter.write
+
+    def spy(writer: DirectWriter, data: bytes) -> None:
+        written.append(data)
+        write(writer, data)
+
+    monkeypatch.setattr(DirectWriter, "write", spy)
+    store = MemoryStore()
+    async with running(store=store) as server:
+        await create(server, "s")
+        async with (
+            server.stream(("session", "s"), ("after", "0")) as one,
+            server.stream(("session", "s"), ("after", "0")) as another,
+        ):
+            await until(one, "status")
+            await until(another, "status")
+            for n in range(3):
+                await store.append_entries("s", [text(f"{n}" * 70_000)])
+                for events in (one, another):
+                    await until(events, "entry", seq=n + 1)
+    assert len(written) >= 4  # the first one may come while the streams begin
+    assert all(ours is theirs for ours, theirs in zip(written[-4::2], written[-3::2], strict=True))
 
 
 async def test_a_viewer_that_leaves_is_let_go_and_stops_nothing() -> None:

@@ -14,10 +14,10 @@ from perdure.errors import AppendConflictError
 from perdure.fact import Claimed, TurnEnded, TurnStarted
 from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnded
 from perdure.server.journal import JournalStore
-from perdure.server.limit import Limits
-from perdure.server.path import load_model_path
-from perdure.server.state import State, fold
-from perdure.server.turn import GRACE_S
+from perdure.server.session.limit import Limits
+from perdure.server.session.path import load_model_path
+from perdure.server.session.state import State, fold
+from perdure.server.session.turn import GRACE_S
 from perdure.testing import Call, ManualClock, Say, write_script
 from perdure.view import open_calls
 from tests.server.house import ID, Gate, House, Loops
@@ -192,7 +192,7 @@ async def test_a_loop_that_was_left_behind_does_not_keep_its_session_in_memory(
 async def test_a_shutdown_leaves_a_clinging_loop_behind_and_ends_its_turn(
     store: JournalStore, clinging: Clinging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.server.actor.GRACE_S", 0.01)
+    monkeypatch.setattr("perdure.server.session.actor.GRACE_S", 0.01)
     house = House(store, Loops(clinging))
     await house.create()
     sent = await house.send("hello")

@@ -9,10 +9,10 @@ import pytest
 
 from perdure.entry import Message
 from perdure.fact import MessageDiscarded, MessageQueued, TurnEnded, TurnStarted
-from perdure.server.command import Sent
 from perdure.server.journal import JournalStore
-from perdure.server.path import load_model_path
-from perdure.server.state import State, fold
+from perdure.server.session.command import Sent
+from perdure.server.session.path import load_model_path
+from perdure.server.session.state import State, fold
 from perdure.stores.memory import MemoryStore
 from perdure.testing import Call, Fail, Say, write_script
 from perdure.view import open_calls

@@ -15,13 +15,13 @@ from perdure.entry import Message, Text, text
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.events import MessageUpdate
 from perdure.fact import TurnEnded, TurnStarted
-from perdure.server.cursor import START, Cursor, parse_cursor
-from perdure.server.feed import Feed
-from perdure.server.look import SessionLook
-from perdure.server.partial import Partial, Partials
-from perdure.server.registry import Registry
-from perdure.server.viewer import Viewer
-from perdure.server.write import MAX_WRITE_BYTES
+from perdure.server.feed.cursor import START, Cursor, parse_cursor
+from perdure.server.feed.feed import Feed
+from perdure.server.feed.viewer import Viewer
+from perdure.server.feed.write import MAX_WRITE_BYTES
+from perdure.server.session.look import SessionLook
+from perdure.server.session.partial import Partial, Partials
+from perdure.server.session.registry import Registry
 from perdure.store import Page
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import ScriptedLoop
@@ -483,7 +483,7 @@ async def test_foreign_white_space_and_numbers_cannot_break_a_frame() -> None:
 
 def test_stored_entries_have_their_own_bytes_on_the_wire() -> None:
     from perdure.codec import seal
-    from perdure.server.wire import EntryWriter
+    from perdure.server.feed.wire import EntryWriter
 
     stored = StoredEntry(7, seal(text("hello")))
     sent = EntryWriter("a/b").whole(stored)

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from perdure.server import write
+from perdure.server.feed import write
 from tests.server import seeded_loop
 from tests.server.feed_world import World
 

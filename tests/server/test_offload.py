@@ -14,13 +14,13 @@ from perdure.codec import seal
 from perdure.entry import Message, Text, text
 from perdure.errors import SessionNotFoundError, StoreUnavailableError
 from perdure.fact import Claimed, TurnEnded, TurnStarted
-from perdure.server.command import Sent
-from perdure.server.cursor import START
-from perdure.server.feed import Feed
+from perdure.server.feed.cursor import START
+from perdure.server.feed.feed import Feed
 from perdure.server.journal import JournalStore
-from perdure.server.limit import Limits
-from perdure.server.registry import Registry
-from perdure.server.state import State, encode_state, fold, place
+from perdure.server.session.command import Sent
+from perdure.server.session.limit import Limits
+from perdure.server.session.registry import Registry
+from perdure.server.session.state import State, encode_state, fold, place
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, Say, scripted_by_message, write_script
 from tests.server.house import ID, Gate, House, Loops

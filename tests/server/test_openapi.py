@@ -7,7 +7,7 @@ import json
 from starlette.routing import Route
 
 from perdure.codec import encode
-from perdure.server.openapi import make_document
+from perdure.server.http.openapi import make_document
 from tests.server.test_app_refusals import serving
 
 METHODS = {"get", "post", "delete", "put", "patch"}

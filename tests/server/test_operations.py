@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from perdure.errors import StoreUnavailableError
 from perdure.fact import TurnEnded
-from perdure.server.logs import JsonFormatter
+from perdure.server.telemetry.logs import JsonFormatter
 from perdure.store import LookPage
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Fail, Say, ScriptedLoop
@@ -32,10 +32,12 @@ class RefusingStore(MemoryStore):
 
     refuses = False
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         if self.refuses:
             raise StoreUnavailableError("the disk is gone")
-        return await super().list_sessions(limit=limit, after=after)
+        return await super().list_sessions(limit=limit, after=after, owner=owner)
 
 
 async def ready(server: Running) -> tuple[int, Any]:

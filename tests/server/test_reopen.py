@@ -13,7 +13,7 @@ from perdure import clock
 from perdure.entry import Text
 from perdure.errors import JournalCorruptError, SessionNotFoundError, StoreUnavailableError
 from perdure.loop import LoopContext, LoopEvent, MessageEnded
-from perdure.server.limit import Limits
+from perdure.server.session.limit import Limits
 from perdure.stores.memory import MemoryStore
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import ManualClock, Say, write_script

@@ -11,7 +11,7 @@ import pytest
 from perdure.errors import ServerClosingError
 from perdure.fact import Claimed, TurnEnded, TurnStarted
 from perdure.server.journal import JournalStore
-from perdure.server.path import load_model_path
+from perdure.server.session.path import load_model_path
 from perdure.testing import Call, Say, write_script
 from perdure.view import open_calls
 from tests.server.house import ID, House

@@ -15,8 +15,8 @@ from perdure.entry import Text
 from perdure.errors import SessionDeletedError, SessionNotFoundError
 from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
-from perdure.server.retention import EVERY_S, expire, find_expired, retaining
 from perdure.server.service import open_service
+from perdure.server.session.retention import EVERY_S, expire, find_expired, retaining
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, Say, write_script
 from tests.server.house import House, Loops

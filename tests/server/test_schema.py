@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from perdure.codec import encode
-from perdure.server.openapi import make_document
-from perdure.server.operation import OPERATIONS
+from perdure.server.http.openapi import make_document
+from perdure.server.http.operation import OPERATIONS
 from perdure.server.problem import CODES, MEDIA_TYPE
 from tests.serving import ServerProcess
 

@@ -19,9 +19,9 @@ from perdure.entry import Message, Text, text
 from perdure.errors import JournalCorruptError, StateUnreplayableError, StoreUnavailableError
 from perdure.fact import TurnStarted
 from perdure.server.journal import JournalStore
-from perdure.server.limit import Limits
-from perdure.server.replay import load_state, replay_all
-from perdure.server.state import (
+from perdure.server.session.limit import Limits
+from perdure.server.session.replay import load_state, replay_all
+from perdure.server.session.state import (
     SCHEMA,
     OpenTurn,
     State,

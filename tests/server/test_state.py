@@ -20,11 +20,12 @@ from perdure.fact import (
     MessageDiscarded,
     MessageQueued,
     Policy,
+    SessionOwned,
     SessionStarted,
     TurnEnded,
     TurnStarted,
 )
-from perdure.server.state import (
+from perdure.server.session.state import (
     BEGINNING_CHARS,
     INLINE_BYTES,
     State,
@@ -59,6 +60,7 @@ DRAFTS: st.SearchStrategy[Any] = st.one_of(
     st.builds(lambda leaf: LeafMoved(from_id=None, leaf_id=leaf), st.none() | IDS),
     st.builds(lambda: SessionStarted(source="startup")),
     st.builds(lambda name: LoopChosen(name=name), IDS),
+    st.builds(lambda name: SessionOwned(principal=name), IDS),
 )
 
 

@@ -21,7 +21,7 @@ from perdure.errors import (
 )
 from perdure.fact import TurnEnded, TurnStarted
 from perdure.server.journal import JournalStore
-from perdure.server.path import load_model_path
+from perdure.server.session.path import load_model_path
 from perdure.stores.memory import MemoryStore
 from perdure.testing import Call, Say, write_script
 from perdure.view import open_calls

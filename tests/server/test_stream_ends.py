@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from perdure.entry import text
-from perdure.server.app import create_app
 from perdure.server.config import Settings
+from perdure.server.http.app import create_app
 from perdure.server.serve import bind
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Say, ScriptedLoop

@@ -23,7 +23,7 @@ from perdure.errors import (
 )
 from perdure.fact import LeafMoved
 from perdure.loop import LoopContext, LoopEvent, MessageEnded
-from perdure.server.path import load_whole_path
+from perdure.server.session.path import load_whole_path
 from perdure.testing import Call, Say, ScriptedLoop, write_script
 from perdure.view import model_view
 from tests.server.house import ID, House, Loops

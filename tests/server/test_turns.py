@@ -428,16 +428,16 @@ async def test_a_loop_that_never_lets_go_is_left_behind(
                 continue
         yield MessageEnded((Text("too late"),))
 
-    monkeypatch.setattr("perdure.server.actor.GRACE_S", 0.01)
+    monkeypatch.setattr("perdure.server.session.actor.GRACE_S", 0.01)
     clung = house.restart(Loops(lambda: clinging))
     sent = await clung.send("hello")
     await clung.until_partial("shown")
     assert (await clung.registry.stop(ID)).stopped
     assert await clung.ends() == [(sent.turn_id, "stopped")]
     assert await clung.texts() == ["hello", "shown"]
-    monkeypatch.setattr("perdure.server.owner.DYING_S", 0.01)
+    monkeypatch.setattr("perdure.server.session.owner.DYING_S", 0.01)
     await clung.registry.branch(ID, None)
-    monkeypatch.setattr("perdure.server.owner.DYING_S", 3600)
+    monkeypatch.setattr("perdure.server.session.owner.DYING_S", 3600)
     async with asyncio.timeout(20):  # what it does not let go of was waited for once
         await clung.registry.branch(ID, sent.message_id)
     released.set()
@@ -458,7 +458,7 @@ async def test_the_calls_of_a_loop_that_never_lets_go_get_their_results(
             except asyncio.CancelledError:
                 continue
 
-    monkeypatch.setattr("perdure.server.actor.GRACE_S", 0.01)
+    monkeypatch.setattr("perdure.server.session.actor.GRACE_S", 0.01)
     clung = house.restart(Loops(lambda: clinging))
     await clung.send("hello")
     await clung.until(lambda look: look.last_seq >= 5)

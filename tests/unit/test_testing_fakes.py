@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure import clock
+from perdure.context import RunContext
 from perdure.entry import Message, Reasoning, Text, ToolCall, ToolResult
 from perdure.errors import LoopError
 from perdure.loop import (
@@ -23,7 +24,6 @@ from perdure.loop import (
     ToolEnded,
     ToolStarted,
 )
-from perdure.run import RunContext
 from perdure.testing import (
     Call,
     Fail,

@@ -13,8 +13,8 @@ from perdure.cli.place import ReadingStore, add_store_to, open_for_reading
 from perdure.cli.render import local_time
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import SessionNotFoundError, UnrecoverableError
-from perdure.server.look import look_of
-from perdure.server.state import State, decode_state, fold
+from perdure.server.session.look import look_of
+from perdure.server.session.state import State, decode_state, fold
 from perdure.store import Look
 
 

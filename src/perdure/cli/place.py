@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from perdure.errors import ConfigurationError, JournalCorruptError, StoreUnavailableError
 from perdure.salvage import SalvagingStore
 from perdure.server.config import Settings, load_settings
+from perdure.server.plugin_setting import installed_plugins
 from perdure.store import Store
 from perdure.stores import open_store
 
@@ -93,8 +94,9 @@ def open_for_writing(named: str | None) -> Store:
 
 
 def _open(named: str | None) -> tuple[str, Store]:
-    url = load_settings({"store": named}).store_url
-    store = open_store(url)
+    settings = load_settings({"store": named})
+    url = settings.store_url
+    store = open_store(url, plugins=installed_plugins(settings))
     if url.startswith("memory:"):
         raise ConfigurationError(
             "a memory store lives and ends with its process, so there is nothing in it to read; "

@@ -15,7 +15,7 @@ from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import ConfigurationError, SessionNotFoundError, UnrecoverableError
 from perdure.interchange import check_head, verify_file
 from perdure.server.journal import JournalStore
-from perdure.server.replay import check_kept
+from perdure.server.session.replay import check_kept
 from perdure.store import Head, Look, Verified, read_head
 from perdure.tree import check_paths
 

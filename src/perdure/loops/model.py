@@ -7,25 +7,39 @@ kept with the messages, so that a conversation can be resumed by another process
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from perdure.clock import monotonic
-from perdure.entry import Message, Part, ToolCall, ToolResult
-from perdure.errors import ConfigurationError, LoopError, ModelError
+from perdure.entry import Json, Message, Part, ToolCall, ToolResult
+from perdure.errors import (
+    ConfigurationError,
+    LoopError,
+    ModelError,
+    PerdureError,
+    RuntimeLostError,
+)
 from perdure.loop import (
+    Allowed,
+    CallWaits,
     LoopContext,
     LoopEvent,
     MessageDelta,
     MessageEnded,
     MessageStarted,
+    Refused,
     ToolDelta,
     ToolEnded,
+    ToolSpec,
     ToolStarted,
+    Waits,
 )
+from perdure.loops.permission import answered_calls, refused_result, verdict_of
 from perdure.loops.provider import Connection, connect, provider_errors
-from perdure.loops.tool import Tool, ToolContext, ToolFunction, failed_result
+from perdure.loops.tool import Tool, ToolContext, ToolFunction, definition_of, failed_result
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
@@ -111,30 +125,43 @@ class ModelLoop:
         is_summary = context.purpose == "summary"
         if is_summary:
             messages = without_calls(messages)
+        around = {spec.name: spec for spec in await context.tools()}
+        calls: Sequence[ToolCall] = answered_calls(context, messages)
         async with self._connection:
             for _ in range(self._options.max_steps):
-                answer = _Answer()
-                async with aclosing(self._ask(messages, answer, is_summary=is_summary)) as asking:
-                    async for event in asking:
-                        yield event
-                calls = answer.calls
-                if not calls and not answer.is_suspended:
-                    return
-                messages.append(answer.message)
+                if not calls:
+                    messages += await context.joined()
+                    answer = _Answer()
+                    asked = self._ask(messages, around, answer, is_summary=is_summary)
+                    async with aclosing(asked) as asking:
+                        async for event in asking:
+                            yield event
+                    calls = answer.calls
+                    if not calls and not answer.is_suspended:
+                        return
+                    messages.append(answer.message)
                 results: dict[str, ToolResult] = {}
-                async with aclosing(self._run_tools(calls, context)) as running:
+                async with aclosing(self._run_tools(calls, around, context)) as running:
                     async for event in running:
                         if isinstance(event, ToolEnded):
                             results[event.result.call_id] = event.result
                         yield event
+                if len(results) < len(calls):
+                    return  # the others wait for an approval, which starts another run
                 messages += [Message("tool", (results[call.call_id],)) for call in calls]
+                calls = ()
         raise LoopError(
             f"the model {self._options.name!r} still calls tools after {self._options.max_steps} "
             "answers (max_steps); what it did is stored. Send a message to let it go on"
         )
 
     async def _ask(
-        self, messages: Sequence[Message], answer: _Answer, *, is_summary: bool
+        self,
+        messages: Sequence[Message],
+        around: Mapping[str, ToolSpec],
+        answer: _Answer,
+        *,
+        is_summary: bool,
     ) -> AsyncGenerator[LoopEvent, None]:
         """One request and its answer, streamed."""
         from pydantic_ai.direct import model_request_stream
@@ -151,7 +178,7 @@ class ModelLoop:
                 model,
                 history,
                 model_settings=settings,
-                model_request_parameters=self._parameters(is_summary=is_summary),
+                model_request_parameters=self._parameters(around, is_summary=is_summary),
             ) as stream:
                 started = False
                 async for event in stream:
@@ -174,30 +201,35 @@ class ModelLoop:
             yield MessageStarted()
         yield MessageEnded(parts, provider)
 
-    def _parameters(self, *, is_summary: bool) -> ModelRequestParameters:
+    def _parameters(
+        self, around: Mapping[str, ToolSpec], *, is_summary: bool
+    ) -> ModelRequestParameters:
         from pydantic_ai.messages import InstructionPart
         from pydantic_ai.models import ModelRequestParameters
 
         system = self._options.system
+        tools = [tool.definition for tool in self._tools.values()]
+        tools += [definition_of(spec) for name, spec in around.items() if name not in self._tools]
         return ModelRequestParameters(
-            function_tools=[] if is_summary else [tool.definition for tool in self._tools.values()],
+            function_tools=[] if is_summary else tools,
             instruction_parts=[InstructionPart(content=system)] if system else None,
         )
 
     async def _run_tools(
-        self, calls: Sequence[ToolCall], context: LoopContext
+        self, calls: Sequence[ToolCall], around: Mapping[str, ToolSpec], context: LoopContext
     ) -> AsyncGenerator[LoopEvent, None]:
         """Runs the calls side by side; each result comes as soon as its tool ends."""
-        events: asyncio.Queue[LoopEvent] = asyncio.Queue()
-        tasks: list[asyncio.Task[None]] = []
+        events: asyncio.Queue[LoopEvent | RuntimeLostError] = asyncio.Queue()
+        tasks = [
+            asyncio.create_task(self._run_tool(call, around, context, events)) for call in calls
+        ]
         try:
-            for call in calls:
-                yield ToolStarted(call.call_id)
-                tasks.append(asyncio.create_task(self._run_tool(call, context, events)))
             running = len(tasks)
             while running:
                 event = await events.get()
-                running -= isinstance(event, ToolEnded)
+                if isinstance(event, RuntimeLostError):
+                    raise event
+                running -= isinstance(event, ToolEnded | CallWaits)
                 yield event
         finally:
             for task in tasks:
@@ -205,33 +237,52 @@ class ModelLoop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run_tool(
-        self, call: ToolCall, context: LoopContext, events: asyncio.Queue[LoopEvent]
+        self,
+        call: ToolCall,
+        around: Mapping[str, ToolSpec],
+        context: LoopContext,
+        events: asyncio.Queue[LoopEvent | RuntimeLostError],
     ) -> None:
         loop = asyncio.get_running_loop()
 
         def show(text: str) -> None:
             loop.call_soon_threadsafe(events.put_nowait, ToolDelta(call.call_id, text))
 
-        result = await self._result(
-            call,
-            ToolContext(
-                context.session_id,
-                context.turn_id,
-                call.call_id,
-                context.idempotency_key(call.call_id),
-                show,
-            ),
-        )
-        loop.call_soon_threadsafe(events.put_nowait, ToolEnded(result))  # after what it has shown
+        last: LoopEvent | RuntimeLostError
+        try:
+            match await verdict_of(context, call):
+                case Waits(reason=reason):
+                    last = CallWaits(call.call_id, reason)
+                case Refused(reason=reason):
+                    last = ToolEnded(refused_result(call, reason))
+                case Allowed(arguments=arguments):
+                    events.put_nowait(ToolStarted(call.call_id))
+                    last = ToolEnded(await self._result(call, arguments, around, context, show))
+        except RuntimeLostError as error:
+            last = error
+        except PerdureError as error:  # a hook or the store; the run says which
+            last = ToolEnded(failed_result(call, str(error)))
+        loop.call_soon_threadsafe(events.put_nowait, last)  # after what it has shown
 
-    async def _result(self, call: ToolCall, context: ToolContext) -> ToolResult:
+    async def _result(
+        self,
+        call: ToolCall,
+        arguments: Json,
+        around: Mapping[str, ToolSpec],
+        context: LoopContext,
+        show: Callable[[str], object],
+    ) -> ToolResult:
         tool = self._tools.get(call.name)
+        if tool is None and call.name in around:
+            return await context.call_tool(call, arguments, show)
         if tool is None:
-            known = ", ".join(self._tools) or "none"
+            known = ", ".join([*self._tools, *around]) or "none"
             return failed_result(call, f"there is no tool {call.name!r}; the tools are: {known}")
+        key = context.idempotency_key(call.call_id)
+        scope = ToolContext(context.session_id, context.turn_id, call.call_id, key, show)
         began = monotonic()
         try:
-            is_error, parts = await tool.run(call, context)
+            is_error, parts = await tool.run(replace(call, arguments=arguments), scope)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from perdure.clock import monotonic, new_id
@@ -18,15 +19,20 @@ from perdure.codec import clean_text
 from perdure.entry import Json, Message, Text, ToolCall, ToolResult
 from perdure.errors import ConfigurationError, LoopError
 from perdure.loop import (
+    Allowed,
+    CallWaits,
     LoopContext,
     LoopEvent,
     MessageDelta,
     MessageEnded,
     MessageStarted,
+    Refused,
     ToolDelta,
     ToolEnded,
     ToolStarted,
+    Waits,
 )
+from perdure.loops.permission import answered_calls, refused_result, verdict_of
 from perdure.loops.process import Process
 
 TOOL = "shell"
@@ -98,10 +104,28 @@ class ShellLoop:
             yield MessageDelta(summary)
             yield MessageEnded((Text(summary),))
             return
-        command = await _last_command(context)
-        call = ToolCall(new_id(), TOOL, {"command": command})
-        yield MessageStarted()
-        yield MessageEnded((call,))
+        if context.answers:
+            (call,) = answered_calls(context, await context.messages())
+        else:
+            call = ToolCall(new_id(), TOOL, {"command": await _last_command(context)})
+            yield MessageStarted()
+            yield MessageEnded((call,))
+        match await verdict_of(context, call):
+            case Waits(reason=reason):
+                yield CallWaits(call.call_id, reason)
+            case Refused(reason=reason):
+                yield ToolEnded(refused_result(call, reason))
+            case Allowed(arguments=arguments):
+                command = arguments.get("command") if isinstance(arguments, dict) else None
+                if not isinstance(command, str):
+                    raise LoopError(f"the command to run is no text: {arguments!r}")
+                async with aclosing(self._run(context, call, command)) as running:
+                    async for event in running:
+                        yield event
+
+    async def _run(
+        self, context: LoopContext, call: ToolCall, command: str
+    ) -> AsyncGenerator[LoopEvent, None]:
         yield ToolStarted(call.call_id)
         options = self._options
         process = Process(max_output_bytes=options.max_output_bytes, grace_s=options.grace_s)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from perdure.codec import encode
 from perdure.entry import File, Json, ResultPart, Text, ToolCall, ToolResult
 from perdure.errors import AppendRejectedError, ConfigurationError
+from perdure.loop import ToolSpec
 
 if TYPE_CHECKING:
     from pydantic_ai.tools import ToolDefinition
@@ -134,6 +135,16 @@ def _parts(value: object) -> tuple[ResultPart, ...]:
             raise TypeError("a tool returns bytes as File(media_type, data)")
         case _:
             return (Text(to_json(value)),)
+
+
+def definition_of(spec: ToolSpec) -> ToolDefinition:
+    """A tool from around the run as the model layer is told of it."""
+    from pydantic_ai.tools import ToolDefinition
+
+    schema: Any = spec.schema
+    return ToolDefinition(
+        name=spec.name, description=spec.description, parameters_json_schema=schema
+    )
 
 
 def to_json(value: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perdure.server.app import create_app
+    from perdure.server.http.app import create_app
 
 __all__ = ["create_app"]
 
@@ -17,6 +17,6 @@ __all__ = ["create_app"]
 def __getattr__(name: str) -> object:
     if name != "create_app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from perdure.server.app import create_app
+    from perdure.server.http.app import create_app
 
     return create_app

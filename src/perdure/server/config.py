@@ -13,19 +13,23 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from perdure.errors import ConfigurationError
-from perdure.server.limit import Limits
+from perdure.server.session.limit import Limits
 
 FILE_NAME = "perdure.toml"
+HOOKS_NAME = "hooks.json"
 PREFIX = "PERDURE_"
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+
+
+T = TypeVar("T", bound=Struct)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +41,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `origins` further origins (`https://name`) that a browser may send. What bounds sessions and
     turns is explained in `limit.Limits`. `retain_days` None keeps sessions for ever; where it
     is set old ones are named in the log, and deleted only where `retain_dry_run` is false.
+    `hooks` None is a `hooks.json` in the working folder and one in `data`, if they are there.
+
+    `tables` are the file's tables, as they are: each belongs to the room that reads it, with
+    `read_table`. Neither the environment nor the command line sets them.
     """
 
     store: str | None = None
@@ -46,6 +54,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loops: tuple[str, ...] = ()
     workspace: str = "."
     data: str = "perdure-data"
+    hooks: str | None = None
     token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}$")] | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -61,6 +70,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retain_dry_run: bool = True
     grace_s: Annotated[float, Meta(ge=0)] = 5.0
     log_format: Literal["text", "json"] = "text"
+    tables: Mapping[str, Mapping[str, Any]] = {}
 
     @property
     def store_url(self) -> str:
@@ -82,6 +92,29 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         except ValueError:
             return False
 
+    @property
+    def hook_files(self) -> tuple[Path, ...]:
+        """The files of hooks to read."""
+        if self.hooks is not None:
+            return (Path(self.hooks),)
+        usual = (Path(HOOKS_NAME), Path(self.data) / HOOKS_NAME)
+        return tuple(path for path in usual if path.exists())
+
+    def read_table(self, name: str, kind: type[T]) -> T:
+        """The file's table of this name as a Struct of this kind, which refuses unknown keys.
+
+        Raises:
+            ConfigurationError: it does not fit; names the file, the key and what there is.
+
+        """
+        try:
+            return msgspec.convert(self.tables.get(name, {}), kind)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(
+                f"[{name}] in {FILE_NAME} is not valid: {error}; there are "
+                + ", ".join(kind.__struct_fields__)
+            ) from error
+
     def check(self) -> None:
         """Refuses combinations that cannot be meant.
 
@@ -101,7 +134,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-NAMES = Settings.__struct_fields__
+TABLES = frozenset({"plugins"})
+"""The tables that a file may have."""
+
+NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")
 LISTS = frozenset({"hosts", "loops", "origins"})
 
 EXPLAINED = {
@@ -112,6 +148,7 @@ EXPLAINED = {
     "loops": "further module:attributes that a session may choose, with commas",
     "workspace": "the folder where tools run",
     "data": "the folder for the server's own files, its token for one",
+    "hooks": "a file of hooks; else hooks.json in this folder and in the data folder",
     "token": "the token to ask for, 16 to 512 visible characters; made at first start",
     "hosts": "further Host names to answer to, with commas",
     "origins": "further origins that a browser may send (https://name), with commas",
@@ -171,7 +208,12 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    return _checked(content, lambda key: f"{key!r} in {path}", strict=True)
+    tables = {name: content.pop(name) for name in TABLES & content.keys()}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{name!r} in {path} is a table: write [{name}]")
+    found = _checked(content, lambda key: f"{key!r} in {path}", strict=True)
+    return found | {"tables": tables} if tables else found
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -190,11 +232,13 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _checked(given: Mapping[str, object], where: Any, *, strict: bool) -> dict[str, Any]:
     types = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    del types["tables"]
     checked: dict[str, Any] = {}
     for key, value in given.items():
         if key not in types:
             raise ConfigurationError(
-                f"{where(key)} is no setting; there are {', '.join(sorted(types))}"
+                f"{where(key)} is no setting; there are {', '.join(sorted(types))}, and the tables "
+                + ", ".join(f"[{name}]" for name in sorted(TABLES))
             )
         try:
             checked[key] = msgspec.convert(value, types[key], strict=strict)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from perdure.codec import Draft, Entry, StoredEntry
 from perdure.snapshot import KEPT, Snapshot
-from perdure.store import Look, LookPage, Page, PathPage, Receipt, Session, Store
+from perdure.store import Kind, Look, LookPage, Page, PathPage, Receipt, Session, Store
 
 
 class JournalStore(Store, Protocol):
@@ -22,7 +22,17 @@ class JournalStore(Store, Protocol):
     the same transaction as the entries it follows from and is opaque to the store. *Snapshots* are
     such bytes too, several of a session, put when the server chooses; they save time and nothing
     else, so that losing them all loses nothing.
+
+    Journals have a *kind*, within which their ids are unique. A store speaks of sessions; what
+    `of_kind` gives has the same verbs, and the journals of another kind are its "sessions".
     """
+
+    def of_kind(self, kind: Kind) -> JournalStore:
+        """The same store, whose verbs see the journals of this kind and no other.
+
+        Its listings and hints are of this kind, too. Closing either closes both.
+        """
+        ...
 
     async def create_session(
         self,
@@ -56,8 +66,25 @@ class JournalStore(Store, Protocol):
         """
         ...
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def load_owner(self, session_id: str) -> str | None:
+        """The principal of the newest `session_owned` among the session's entries; O(1).
+
+        None where nobody owns it. It is told of a session whose header cannot be read, too.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+
+        """
+        ...
+
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         """Sessions by newest append first (creation counts as one), `limit` at a time.
+
+        With an `owner` only those of this principal: in time proportional to the page, however
+        many others there are. An owner follows from the entries (`store.owner_after`), in the step
+        that stores them.
 
         `after` is the `next` of the page before. The order is the store's own append order, never
         a clock's. A session that is appended to between two pages may show up on neither.

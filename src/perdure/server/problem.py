@@ -70,12 +70,14 @@ REFUSALS: dict[str, int] = {
     "invalid_limit": 422,
     "invalid_listing": 422,
     "invalid_number": 422,
+    "invalid_status": 422,
     "method_not_allowed": 405,
     "no_session": 422,
     "not_found": 404,
     "not_ready": 503,
     "range_not_satisfiable": 416,
     "too_many_sessions": 422,
+    "two_bounds": 422,
     "unauthorised": 401,
 }
 """The codes of refusals that are no PerdureError, and their statuses."""

@@ -17,15 +17,15 @@ from perdure.errors import (
     UnrecoverableError,
 )
 from perdure.server.config import Settings
-from perdure.server.feed import Feed
+from perdure.server.feed.feed import Feed
 from perdure.server.journal import JournalStore
-from perdure.server.metrics import Metrics
-from perdure.server.observer import Observer, TurnListener, TurnLog
-from perdure.server.port import Loops
 from perdure.server.problem import Refused
-from perdure.server.registry import Registry
-from perdure.server.retention import retaining
-from perdure.server.tracing import Tracing
+from perdure.server.session.port import Loops
+from perdure.server.session.registry import Registry
+from perdure.server.session.retention import retaining
+from perdure.server.telemetry.metrics import Metrics
+from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
+from perdure.server.telemetry.tracing import Tracing
 from perdure.store import Store
 
 log = logging.getLogger(__name__)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from perdure.errors import ConfigurationError, MissingExtraError, UnknownSchemeError
+from perdure.plugin import Plugins
 from perdure.store import Store
 
 SCHEMES = ("memory://", "jsonl:///folder", "sqlite:///file.db")
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, plugins: Plugins | None = None) -> Store:
     """The store of a URL; a path has three slashes where it is relative, four where absolute.
 
-    Nothing is read or written before the first verb; the store's module is imported here.
+    Nothing is read or written before the first verb; the store's module is imported here. A scheme
+    that is none of Perdure's is looked for in `plugins`, which without it are all that there are.
 
     Raises:
         UnknownSchemeError: no store serves this scheme; the error lists those that do.
@@ -45,7 +47,15 @@ def open_store(url: str) -> Store:
 
             return SqliteStore(_path(url, scheme, rest))
         case _:
-            raise UnknownSchemeError(url, SCHEMES)
+            return _of_plugin(url, scheme, Plugins() if plugins is None else plugins)
+
+
+def _of_plugin(url: str, scheme: str, plugins: Plugins) -> Store:
+    opener = plugins.store(scheme)
+    if opener is not None:
+        return opener(url)
+    plugins.check()  # it may be a broken one that has it
+    raise UnknownSchemeError(url, (*SCHEMES, *plugins.schemes))
 
 
 def _path(url: str, scheme: str, rest: str) -> str:

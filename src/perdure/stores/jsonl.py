@@ -13,7 +13,6 @@ import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -38,11 +37,13 @@ from perdure.store import (
 from perdure.stores.jsonl_disk import Disk
 from perdure.stores.jsonl_file import Append, Folder, JournalFile
 from perdure.stores.jsonl_name import SUFFIX, is_hashed, is_plain, name_of
+from perdure.stores.jsonl_writers import Landing, Writers
 
 _T = TypeVar("_T")
+_Waiting = tuple[Append, asyncio.Future[Receipt]]
 
 WRITERS = 16
-READERS = 4
+THREADS = 16
 REMEMBERED = 256
 """How many sessions that nobody is writing are remembered, each with an open file."""
 
@@ -52,7 +53,7 @@ class _Slot:
     """One session's file, and the appends that wait for the one in flight."""
 
     file: JournalFile
-    waiting: list[tuple[Append, asyncio.Future[Receipt]]] = field(default_factory=list)
+    waiting: list[_Waiting] = field(default_factory=list)
     is_flying: bool = False
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -60,6 +61,35 @@ class _Slot:
         """Nobody waits any more for what was in flight when its event loop was closed."""
         if self.loop is not None and self.loop.is_closed():
             self.waiting, self.is_flying, self.loop = [], False, None
+
+
+@dataclass(slots=True)
+class _Flight:
+    """Appends to one session that are written together."""
+
+    store: JsonlStore
+    slot: _Slot
+    group: list[_Waiting]
+    landing: Landing
+    outcomes: Sequence[Receipt | BaseException] = ()
+
+    def fly(self) -> None:
+        """Writes them; in a thread."""
+        try:
+            self.outcomes = self.slot.file.write([append for append, _ in self.group])
+        except BaseException as error:  # the thread's outermost frame: nobody may wait for ever
+            self.outcomes = [error] * len(self.group)
+
+    def land(self) -> None:
+        """Tells whoever waits, and lets the next flight of the session take off."""
+        for (_, future), outcome in zip(self.group, self.outcomes, strict=True):
+            if future.cancelled():
+                continue
+            if isinstance(outcome, Receipt):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+        self.store._land(self)
 
 
 class JsonlStore(ClosingStore):
@@ -76,10 +106,10 @@ class JsonlStore(ClosingStore):
         self._root = os.path.abspath(root)
         self._folder = Folder(self._root, durable=durable, disk=disk)
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
-        self._writers = ThreadPoolExecutor(WRITERS, "perdure-jsonl-writer")
-        self._readers = ThreadPoolExecutor(READERS, "perdure-jsonl-reader")
+        self._writers = Writers(WRITERS)
+        self._threads = ThreadPoolExecutor(THREADS, "perdure-jsonl")
         self._is_closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._landing: Landing | None = None
 
     async def create_session(
         self,
@@ -93,15 +123,15 @@ class JsonlStore(ClosingStore):
         self._check_open()
         sealed = _seal_lines(entries)
         file = JournalFile(self._folder, session_id)
-        return await self._in_thread(self._writers, partial(file.create, session, sealed))
+        return await self._in_thread(partial(file.create, session, sealed))
 
     async def load_session(self, session_id: str) -> Session:
         """The session of this id; reads the first line alone."""
-        return await self._in_thread(self._readers, self._file(session_id).read_session)
+        return await self._in_thread(self._file(session_id).read_session)
 
     async def load_entries(self, session_id: str, *, after: int = 0) -> Sequence[StoredEntry]:
         """The entries with a `seq` above `after`; a torn tail is none of them."""
-        return await self._in_thread(self._readers, partial(self._file(session_id).read, after))
+        return await self._in_thread(partial(self._file(session_id).read, after))
 
     async def append_entries(
         self,
@@ -118,9 +148,9 @@ class JsonlStore(ClosingStore):
         """
         check_session_id(session_id)
         self._check_open()
-        self._check_loop()
+        landing = self._landing_here()
         append = Append(_seal_lines(entries), expected_seq, incarnation)
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Receipt] = landing.loop.create_future()
         slot = self._slots.get(session_id)
         if slot is None:
             file = JournalFile(self._folder, session_id)
@@ -129,55 +159,24 @@ class JsonlStore(ClosingStore):
         slot.leave_closed_loop()
         slot.waiting.append((append, future))
         if not slot.is_flying:
-            self._take_off(session_id, slot)
+            self._take_off(slot, landing)
         return await future
 
-    def _take_off(self, session_id: str, slot: _Slot) -> None:
-        flight = [(append, future) for append, future in slot.waiting if not future.cancelled()]
+    def _take_off(self, slot: _Slot, landing: Landing) -> None:
+        group = [each for each in slot.waiting if not each[1].cancelled()]
         slot.waiting = []
-        slot.is_flying = bool(flight)
-        if not flight:
+        slot.is_flying = bool(group)
+        if not group:
             self._forget_some()
             return
-        slot.loop = asyncio.get_running_loop()
-        self._writers.submit(self._fly, session_id, slot, flight, slot.loop)
+        slot.loop = landing.loop
+        self._writers.start(_Flight(self, slot, group, landing))
 
-    def _fly(
-        self,
-        session_id: str,
-        slot: _Slot,
-        flight: list[tuple[Append, asyncio.Future[Receipt]]],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """Writes, in a worker thread, and tells the event loop with one call."""
-        failure: BaseException | None = None
-        outcomes: Sequence[Receipt | BaseException]
-        try:
-            outcomes = slot.file.write([append for append, _ in flight])
-        except BaseException as error:  # the thread's outermost frame: nobody may wait for ever
-            failure, outcomes = error, [error] * len(flight)
-        futures = [future for _, future in flight]
-        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-            loop.call_soon_threadsafe(self._land, session_id, slot, futures, outcomes, failure)
-
-    def _land(
-        self,
-        session_id: str,
-        slot: _Slot,
-        futures: list[asyncio.Future[Receipt]],
-        outcomes: Sequence[Receipt | BaseException],
-        failure: BaseException | None,
-    ) -> None:
-        for future, outcome in zip(futures, outcomes, strict=True):
-            if future.cancelled():
-                continue
-            if isinstance(outcome, Receipt):
-                future.set_result(outcome)
-            else:
-                future.set_exception(outcome)
-        if isinstance(failure, SessionNotFoundError) and not slot.waiting:
-            self._slots.pop(session_id, None)
-        self._take_off(session_id, slot)
+    def _land(self, flight: _Flight) -> None:
+        slot = flight.slot
+        if isinstance(flight.outcomes[0], SessionNotFoundError) and not slot.waiting:
+            self._slots.pop(slot.file.session_id, None)
+        self._take_off(slot, flight.landing)
 
     def _forget_some(self) -> None:
         if (too_many := len(self._slots) - REMEMBERED) <= 0:
@@ -191,12 +190,12 @@ class JsonlStore(ClosingStore):
 
         A file whose first line does not tell its id is left out; `unlisted` names it.
         """
-        ids, _ = await self._in_thread(self._readers, self._listing)
+        ids, _ = await self._in_thread(self._listing)
         return ids
 
     async def unlisted(self) -> Sequence[JournalCorruptError]:
         """The damage of files whose first line does not tell whose they are."""
-        _, damages = await self._in_thread(self._readers, self._listing)
+        _, damages = await self._in_thread(self._listing)
         return damages
 
     async def verify_store(self) -> Sequence[JournalCorruptError]:
@@ -246,14 +245,14 @@ class JsonlStore(ClosingStore):
             JournalCorruptError: there is damage; `place` names the first.
 
         """
-        return await self._in_thread(self._readers, self._file(session_id).verify)
+        return await self._in_thread(self._file(session_id).verify)
 
     async def stream_entries(
         self, session_id: str, *, after: int = 0
     ) -> AsyncIterator[Sequence[StoredEntry]]:
         """The entries with a `seq` above `after`, in order, about a MiB at a time."""
         stream = self._file(session_id).stream(after)
-        while found := await self._in_thread(self._readers, stream.next):
+        while found := await self._in_thread(stream.next):
             yield found
 
     async def salvage_entries(self, session_id: str) -> AsyncIterator[StoredEntry | Gap]:
@@ -261,7 +260,7 @@ class JsonlStore(ClosingStore):
 
         Where a header is lost, the name of its file stands for the id that it had.
         """
-        for found in await self._in_thread(self._readers, self._file(session_id).salvage):
+        for found in await self._in_thread(self._file(session_id).salvage):
             yield found
 
     async def close(self) -> None:
@@ -273,8 +272,8 @@ class JsonlStore(ClosingStore):
             slot.leave_closed_loop()
         pending = [future for slot in self._slots.values() for _, future in slot.waiting]
         await asyncio.gather(*pending, return_exceptions=True)
-        for pool in (self._writers, self._readers):
-            await asyncio.to_thread(pool.shutdown)
+        await asyncio.to_thread(self._writers.close)
+        await asyncio.to_thread(self._threads.shutdown)
         for slot in self._slots.values():
             slot.file.close()
         self._slots.clear()
@@ -287,21 +286,24 @@ class JsonlStore(ClosingStore):
             return slot.file
         return JournalFile(self._folder, session_id)
 
-    def _check_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is not None and self._loop is not loop and not self._loop.is_closed():
-            raise StoreUnavailableError(
-                "this store is written by another event loop; nothing was stored. "
-                "Open a store for each: several can share a folder"
-            )
-        self._loop = loop
+    def _landing_here(self) -> Landing:
+        """Where what this event loop appends comes back to."""
+        loop, landing = asyncio.get_running_loop(), self._landing
+        if landing is None or landing.loop is not loop:
+            if landing is not None and not landing.loop.is_closed():
+                raise StoreUnavailableError(
+                    "this store is written by another event loop; nothing was stored. "
+                    "Open a store for each: several can share a folder"
+                )
+            landing = self._landing = Landing(loop)
+        return landing
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreUnavailableError(f"the store at {self._root} is closed")
 
-    async def _in_thread(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(pool, call)
+    async def _in_thread(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
 def _seal_lines(drafts: Sequence[Draft | Entry]) -> tuple[Entry, ...]:

@@ -12,8 +12,9 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
+
+from msgspec import Struct
 
 from perdure import clock
 from perdure.codec import Entry, StoredEntry
@@ -30,7 +31,8 @@ from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
 from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
 from perdure.stores.jsonl_name import SUFFIX, draft_name, is_draft, is_hashed, name_of
 from perdure.stores.jsonl_salvage import salvage_file
-from perdure.stores.jsonl_scan import Sound, frame, read_header, read_on
+from perdure.stores.jsonl_scan import frame, read_on
+from perdure.stores.jsonl_sound import Sound, read_header
 from perdure.stores.jsonl_stream import LineStream, verify_file
 
 logger = logging.getLogger("perdure.stores.jsonl")
@@ -41,8 +43,7 @@ LOCK_WAIT_S = 10.0
 _LOCK_STEP_S = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """A caller's batch and its conditions."""
 
     entries: Sequence[Entry]
@@ -252,31 +253,34 @@ class JournalFile:
 
     def _write(self, appends: Sequence[Append]) -> list[Receipt | PerdureError]:
         try:
-            fd, size = self._catch_up()
+            fd, size, sound = self._catch_up()
         except JournalCorruptError:
             self._unlock()  # and remember what was sound: it cannot become less
             raise
         except PerdureError:
             self.close()
             raise
-        sound = self._sound
-        assert sound is not None
         try:
-            with unavailable(f"{self._path} cannot be appended to; nothing was stored"):
-                outcomes, new = self._place(fd, sound, appends)
-                if not self._is_name_synced:
-                    self._folder.sync()  # whoever created the file may not have come so far
-                    self._is_name_synced = True
-                if self._unsynced_from is not None:
-                    self._write_again(fd, sound.size)
-                if new:
+            outcomes, new = self._place(fd, sound, appends)
+            if not self._is_name_synced:
+                self._folder.sync()  # whoever created the file may not have come so far
+                self._is_name_synced = True
+            if self._unsynced_from is not None:
+                self._write_again(fd, sound.size)
+            if new:
+                if size != sound.size:
                     self._cut_torn_tail(fd, sound, size)
-                    self._append(fd, sound, new)
-                elif self._durable and self._synced_size < sound.size:
-                    self._sync(fd, sound.size)
+                self._append(fd, sound, new)
+            elif self._durable and self._synced_size < sound.size:
+                self._sync(fd, sound.size)
         except (AppendUncertainError, StoreUnavailableError):
             self.close()
             raise
+        except OSError as error:
+            self.close()
+            raise StoreUnavailableError(
+                f"{self._path} cannot be appended to; nothing was stored: {error}"
+            ) from error
         finally:
             self._is_writing = False
             self._unlock()
@@ -289,10 +293,10 @@ class JournalFile:
             except OSError:
                 self.close()
 
-    def _catch_up(self) -> tuple[int, int]:
+    def _catch_up(self) -> tuple[int, int, Sound]:
         """Locks the file and reads what others appended; leaves it locked. Also its size."""
-        fd = self._fd
-        with unavailable(f"{self._path} cannot be read"):
+        try:
+            fd = self._fd
             size = None if fd is None else self._lock_in_place(fd)
             if fd is None or size is None:
                 self.close()
@@ -305,26 +309,33 @@ class JournalFile:
                 )
             sound = self._sound
             if sound is None:
-                data = self._disk.read_bytes(fd, 0, size)
-                sound = read_header(data, self.session_id, self._path)
-                sound.session.check_writable()
-                read_on(sound, data[sound.size :])
-                self._identity, self._synced_size = identity(self._disk.stat(fd)), 0
-                self._sound = sound
-            else:
+                sound = self._sound = self._read_whole(fd, size)
+            elif size != sound.size:
                 _check_not_shorter(sound, size)
-                if size > sound.size:
-                    read_on(sound, self._disk.read_bytes(fd, sound.size, size))
-        return fd, size
+                read_on(sound, self._disk.read_bytes(fd, sound.size, size))
+        except OSError as error:
+            raise StoreUnavailableError(f"{self._path} cannot be read: {error}") from error
+        return fd, size, sound
+
+    def _read_whole(self, fd: int, size: int) -> Sound:
+        data = self._disk.read_bytes(fd, 0, size)
+        sound = read_header(data, self.session_id, self._path)
+        sound.session.check_writable()
+        read_on(sound, data[sound.size :])
+        self._identity, self._synced_size = identity(self._disk.stat(fd)), 0
+        return sound
 
     def _lock_in_place(self, fd: int) -> int | None:
         """Locks the file; its size, or None if it is not the one of its name any more."""
-        if not self._disk.lock(fd):
-            if not self._disk.is_named(fd, self._path):
+        disk = self._disk
+        if not disk.lock(fd):
+            if not disk.is_named(fd, self._path):
                 return None  # whoever holds it need not be waited for
             self._lock(fd)
-        found, named = self._disk.stat(fd), self._disk.stat_name(self._path)
-        is_in_place = named is not None and identity(named) == identity(found)
+        found, named = disk.stat(fd), disk.stat_name(self._path)
+        is_in_place = (
+            named is not None and named.st_ino == found.st_ino and named.st_dev == found.st_dev
+        )
         return found.st_size if is_in_place else None
 
     def _lock(self, fd: int) -> None:
@@ -343,11 +354,11 @@ class JournalFile:
         outcomes: list[Receipt | PerdureError] = []
         new: list[StoredEntry] = []
         known: dict[str, StoredEntry] = {}
+        ids, last_seq = sound.ids, sound.last_seq
         for append in appends:
             for entry in append.entries:
-                if entry.id in sound.ids and entry.id not in known:
-                    known[entry.id] = self._stored(fd, sound, sound.ids[entry.id])
-            last_seq = sound.last_seq + len(new)
+                if entry.id in ids and entry.id not in known:
+                    known[entry.id] = self._stored(fd, sound, ids[entry.id])
             try:
                 receipt = place_batch(
                     sound.session,
@@ -362,8 +373,10 @@ class JournalFile:
                 continue
             if receipt is None:
                 batch = [StoredEntry(seq, e) for seq, e in enumerate(append.entries, last_seq + 1)]
-                known.update((stored.id, stored) for stored in batch)
-                new.extend(batch)
+                if len(appends) > 1:
+                    known.update((stored.id, stored) for stored in batch)
+                new += batch
+                last_seq += len(batch)
                 receipt = receipt_of(batch)
             outcomes.append(receipt)
         return outcomes, new
@@ -380,8 +393,6 @@ class JournalFile:
 
     def _cut_torn_tail(self, fd: int, sound: Sound, size: int) -> None:
         """Moves what is beyond the sound part into a side file: it was never acknowledged."""
-        if size == sound.size:
-            return
         torn = self._disk.read_bytes(fd, sound.size, size)
         n = 1
         side = os.path.join(self._folder.path, f"{self._name}.torn-{n}")
@@ -399,11 +410,12 @@ class JournalFile:
     def _append(self, fd: int, sound: Sound, new: list[StoredEntry]) -> None:
         lines, sums = frame(new, sound.last_sum)
         start = sound.size
+        data = lines[0] if len(lines) == 1 else b"".join(lines)
         if sound.lacks_newline:
-            lines[0] = b"\n" + lines[0]
+            data = b"\n" + data
         self._is_writing = True
         try:
-            self._disk.write_all(fd, b"".join(lines))
+            self._disk.write_all(fd, data)
         except OSError:
             with uncertain(f"what was written of a batch to {self._path} could not be cut off"):
                 self._disk.truncate(fd, start)
@@ -411,16 +423,13 @@ class JournalFile:
                     self._disk.sync_data(fd)
             raise
         try:
-            self._sync(fd, start + sum(map(len, lines)))
+            self._sync(fd, start + len(data))
         except AppendUncertainError:
             # So that no other process takes for stored what no later sync would write.
             with suppress(OSError):
                 self._disk.truncate(fd, start)
             raise
-        offset = start
-        if sound.lacks_newline:
-            lines[0] = lines[0][1:]
-            offset += 1
+        offset = start + sound.lacks_newline
         for stored, line, running_sum in zip(new, lines, sums, strict=True):
             sound.add(stored, offset, running_sum)
             offset += len(line)
@@ -430,14 +439,14 @@ class JournalFile:
     def _sync(self, fd: int, size: int) -> None:
         if not self._durable:
             return
-        with uncertain(f"syncing {self._path} failed: its last entries may be stored"):
-            try:
-                self._disk.sync_data(fd)
-            except OSError:
-                if self._unsynced_from is None:
-                    self._unsynced_from = self._synced_size
+        try:
+            self._disk.sync_data(fd)
+        except OSError as error:
+            if self._unsynced_from is None:
+                self._unsynced_from = self._synced_size
+            with uncertain(f"syncing {self._path} failed: its last entries may be stored"):
                 self._disk.drop_cache(fd)
-                raise
+                raise error
         self._synced_size = size
         self._unsynced_from = None
 

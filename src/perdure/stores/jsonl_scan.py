@@ -10,83 +10,59 @@ on every reading, since it is the one that a crash can have hurt; all others by 
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from perdure.codec import StoredEntry, next_sum
 from perdure.errors import JournalCorruptError
 from perdure.line import Line, read_line, write_line
-from perdure.store import Session, read_session
+from perdure.stores.jsonl_plain import take_plain
+from perdure.stores.jsonl_sound import Sound, Taken
 
-_Taken = tuple[StoredEntry, int, bytes]
 _NO_SUM = "it has no sum, and a line before it has one"
 _OTHER_BYTES = "its bytes, or those before them, do not have its sum"
 
 
-@dataclass(slots=True)
-class Sound:
-    """What is known of a file's sound part: enough to append to it, and to read on after it."""
-
-    path: str
-    session: Session
-    size: int
-    last_sum: bytes
-    last_seq: int = 0
-    lacks_newline: bool = False
-    has_sums: bool = False
-    unproven: int = 0
-    ids: dict[str, int] = field(default_factory=dict)
-    offsets: array[int] = field(default_factory=lambda: array("Q"))
-
-    def add(self, stored: StoredEntry, offset: int, running_sum: bytes) -> None:
-        """Takes in the next entry; `size` is the caller's business."""
-        self.ids[stored.id] = stored.seq
-        self.offsets.append(offset)
-        self.last_seq = stored.seq
-        self.last_sum = running_sum
-
-    def damage(self, offset: int, detail: str) -> JournalCorruptError:
-        """The error for the line at `offset`, which is due to be the next entry's."""
-        place = f"{self.path}, line {self.last_seq + 2}, byte {offset}"
-        return JournalCorruptError(self.session.id, self.last_seq + 1, place, detail)
-
-
-def read_header(data: bytes, session_id: str, path: str) -> Sound:
-    """What is known from the first line of a file alone.
-
-    Raises:
-        JournalCorruptError: it is not the header of this session.
-
-    """
-    end = data.find(b"\n")
-    line = data if end < 0 else data[:end]
-    place = f"{path}, line 1, byte 0"
-    try:
-        session = read_session(line)
-    except ValueError as error:
-        raise JournalCorruptError(session_id, None, place, str(error)) from error
-    if session.id != session_id:
-        raise JournalCorruptError(
-            session_id, None, place, f"this is the journal of session {session.id!r}"
-        )
-    size = len(line) + (end >= 0)
-    return Sound(path, session, size, session.first_sum, lacks_newline=end < 0)
-
-
 def read_on(
-    sound: Sound, data: bytes, *, in_batch: bool = False, verify: bool = False
+    sound: Sound,
+    data: bytes,
+    *,
+    in_batch: bool = False,
+    verify: bool = False,
+    is_end: bool = True,
 ) -> list[StoredEntry]:
     """Reads `data`, which follows the sound part, and takes its whole batches in.
 
-    What is left beyond `sound.size` is a torn tail. `in_batch`: the first line may be in mid-batch.
-    `verify` checks the running sums and every byte of the entries too.
+    What is left beyond `sound.size` is a torn tail, or, without `is_end`, a batch that goes on
+    after `data`. `in_batch`: the first line may be in mid-batch. `verify` checks the running sums
+    and every byte of the entries too.
 
     Raises:
         JournalCorruptError: there is something valid that is not the next entry.
 
     """
-    return _Scan(sound, data, verify).run(in_batch)
+    if in_batch or verify or sound.lacks_newline:
+        return _Scan(sound, data, verify).run(in_batch)
+    base = sound.size
+    plain = take_plain(sound, data, is_end=is_end)
+    if not plain.is_clear and sound.size < base + len(data):
+        rest = _Scan(sound, data[sound.size - base :], verify=False).run(in_batch=False)
+        if rest:
+            return plain.found + rest
+    _check_sums(sound, plain.last, plain.before)
+    return plain.found
+
+
+def _check_sums(sound: Sound, last: list[Taken], last_sum: bytes) -> None:
+    """A disk that lost its power may have whole lines of the last batch with other bytes."""
+    for stored, offset, running_sum in last:
+        last_sum = next_sum(last_sum, stored.raw)
+        if running_sum != last_sum:
+            raise _damage(sound, stored.seq, offset, _OTHER_BYTES)
+
+
+def _damage(sound: Sound, seq: int, offset: int, detail: str) -> JournalCorruptError:
+    place = f"{sound.path}, line {seq + 1}, byte {offset}"
+    return JournalCorruptError(sound.session.id, seq, place, detail)
 
 
 class _Scan:
@@ -95,13 +71,13 @@ class _Scan:
         self.data = data
         self.verify = verify
         self.base = sound.size
-        self.batch: list[_Taken] = []
+        self.batch: list[Taken] = []
         self.ids: set[str] = set()
         self.sumless: int | None = None
 
     def run(self, in_batch: bool) -> list[StoredEntry]:
         sound, data, found = self.sound, self.data, list[StoredEntry]()
-        last, before = list[_Taken](), b""
+        last, before = list[Taken](), b""
         start = 0
         if sound.lacks_newline and data:
             if data[:1] != b"\n":
@@ -136,19 +112,11 @@ class _Scan:
                 sound.lacks_newline = end < 0
             start = stop + 1
         if last and before and not self.verify:
-            self._check_last(last, before)
+            for stored, offset, _ in last:
+                if self.sumless is not None and offset == self.base + self.sumless:
+                    raise _damage(sound, stored.seq, offset, _NO_SUM)
+            _check_sums(sound, last, before)
         return found
-
-    def _check_last(self, last: list[_Taken], last_sum: bytes) -> None:
-        """A disk that lost its power may have whole lines of the last batch with other bytes."""
-        for stored, offset, running_sum in last:
-            if self.sumless is not None and offset == self.base + self.sumless:
-                place = f"{self.sound.path}, line {stored.seq + 1}, byte {offset}"
-                raise JournalCorruptError(self.sound.session.id, stored.seq, place, _NO_SUM)
-            last_sum = next_sum(last_sum, stored.raw)
-            if running_sum != last_sum:
-                place = f"{self.sound.path}, line {stored.seq + 1}, byte {offset}"
-                raise JournalCorruptError(self.sound.session.id, stored.seq, place, _OTHER_BYTES)
 
     def _take(self, line: Line, start: int) -> None:
         sound, batch, entry = self.sound, self.batch, line.entry
@@ -197,8 +165,7 @@ class _Scan:
 
     def _damaged(self, start: int, detail: str) -> NoReturn:
         seq = self.sound.last_seq + len(self.batch) + 1
-        place = f"{self.sound.path}, line {seq + 1}, byte {self.base + start}"
-        raise JournalCorruptError(self.sound.session.id, seq, place, detail)
+        raise _damage(self.sound, seq, self.base + start, detail)
 
 
 def read_sound_line(line: bytes) -> Line:

@@ -15,7 +15,8 @@ from perdure.codec import StoredEntry
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.store import Head, Session, Verified, read_session
 from perdure.stores.jsonl_disk import Disk, identity
-from perdure.stores.jsonl_scan import Sound, read_header, read_on
+from perdure.stores.jsonl_scan import read_on
+from perdure.stores.jsonl_sound import Sound, read_header
 
 CHUNK_BYTES = 1 << 20
 
@@ -111,7 +112,7 @@ class LineStream:
                 data = self._disk.read_bytes(fd, sound.size, stop)
                 if stop < size:
                     data = data[: data.rfind(b"\n") + 1]
-                if found := read_on(sound, data, verify=self._verify):
+                if found := read_on(sound, data, verify=self._verify, is_end=stop == size):
                     return found
                 if stop == size:
                     break

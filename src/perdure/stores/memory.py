@@ -25,6 +25,7 @@ from perdure.snapshot import KEPT, Snapshot
 from perdure.store import (
     ClosingStore,
     Head,
+    Kind,
     Look,
     LookPage,
     Page,
@@ -34,6 +35,7 @@ from perdure.store import (
     Verified,
     check_session_id,
     new_session,
+    owner_after,
     place_batch,
     receipt_of,
 )
@@ -45,6 +47,7 @@ class _Log:
     session: Session
     touched: int = 0
     summary: bytes | None = None
+    owner: str | None = None
     entries: list[StoredEntry] = field(default_factory=list)
     sums: list[bytes] = field(default_factory=list)
     by_id: dict[str, StoredEntry] = field(default_factory=dict)
@@ -64,6 +67,15 @@ class MemoryStore(ClosingStore):
         self._listeners: dict[object, Callable[[str], None]] = {}
         self._touched = 0
         self._closed = False
+        self._kinds: dict[Kind, MemoryStore] = {"session": self}
+
+    def of_kind(self, kind: Kind) -> MemoryStore:
+        """The same store, whose verbs see the journals of this kind and no other."""
+        self._check_open()
+        if kind not in self._kinds:
+            self._kinds[kind] = made = MemoryStore()
+            made._kinds = self._kinds
+        return self._kinds[kind]
 
     async def create_session(
         self,
@@ -123,6 +135,7 @@ class MemoryStore(ClosingStore):
             log.by_id[new.id] = new
             if isinstance(new.parent_id, str | None):
                 log.children.setdefault(new.parent_id, []).append(new.id)
+        log.owner = owner_after(sealed) or log.owner
         self._touched += 1
         log.touched = self._touched
         self._hint(log.session.id)
@@ -140,7 +153,13 @@ class MemoryStore(ClosingStore):
         """The session, where its log stands, and its summary."""
         return self._log(session_id).look()
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def load_owner(self, session_id: str) -> str | None:
+        """Whose the session is."""
+        return self._log(session_id).owner
+
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         """Sessions by newest append first; O(sessions)."""
         self._check_open()
         if after is None:
@@ -150,7 +169,9 @@ class MemoryStore(ClosingStore):
         else:
             raise CursorVoidError(after, "it is not from a listing of this store")
         logs = sorted(self._logs.values(), key=lambda log: -log.touched)
-        found = [log for log in logs if log.touched < bound]
+        found = [
+            log for log in logs if log.touched < bound and (owner is None or log.owner == owner)
+        ]
         page = found[:limit]
         more = len(found) > len(page) and bool(page)
         return LookPage(tuple(log.look() for log in page), str(page[-1].touched) if more else None)
@@ -297,9 +318,10 @@ class MemoryStore(ClosingStore):
             yield kept
 
     async def close(self) -> None:
-        """Forgets everything; idempotent."""
-        self._closed = True
-        self._logs.clear()
+        """Forgets everything, of every kind; idempotent."""
+        for store in self._kinds.values():
+            store._closed = True
+            store._logs.clear()
 
     def _hint(self, session_id: str) -> None:
         for listener in self._listeners.values():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.testing.fakes import ManualClock
     from perdure.testing.journal_contract import JournalContract
+    from perdure.testing.runtime_contract import RuntimeContract
     from perdure.testing.scripted_loop import (
         Call,
         Fail,
@@ -33,6 +34,7 @@ _HOMES = {
     "JournalContract": "journal_contract",
     "ManualClock": "fakes",
     "Repeat": "scripted_loop",
+    "RuntimeContract": "runtime_contract",
     "Say": "scripted_loop",
     "ScriptedLoop": "scripted_loop",
     "StoreContract": "store_contract",
@@ -42,7 +44,7 @@ _HOMES = {
     "write_script": "scripted_loop",
 }
 
-_CONTRACTS = ("JournalContract", "StoreContract")
+_CONTRACTS = ("JournalContract", "RuntimeContract", "StoreContract")
 
 __all__ = [
     "Call",
@@ -51,6 +53,7 @@ __all__ = [
     "JournalContract",
     "ManualClock",
     "Repeat",
+    "RuntimeContract",
     "Say",
     "ScriptedLoop",
     "StoreContract",
@@ -74,7 +77,11 @@ def _explain_asserts() -> None:
     """Has pytest show what a contract's failed assert compared, as it does in a test's own file."""
     import pytest
 
-    homes = ("append_cases", "byte_cases", "writer_cases", "snapshot_cases", "journal_contract")
+    homes = (
+        *("append_cases", "byte_cases", "writer_cases"),
+        *("snapshot_cases", "kind_cases", "journal_contract"),
+        *("runtime_cases", "escape_cases", "runtime_contract"),
+    )
     for home in homes:
         module = f"{__name__}.{home}"
         if module not in sys.modules:

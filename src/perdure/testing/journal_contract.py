@@ -23,13 +23,15 @@ from perdure.errors import (
 )
 from perdure.fact import LeafMoved
 from perdure.server.journal import JournalStore
+from perdure.testing.kind_cases import KindCases
 from perdure.testing.nasty import DISTINCT_SESSION_IDS, INVALID_SESSION_IDS
+from perdure.testing.owner_cases import OwnerCases
 from perdure.testing.snapshot_cases import SnapshotCases
 from perdure.testing.store_cases import messages, placed, raw_entry, raws, seqs
 from perdure.testing.store_contract import StoreContract
 
 
-class JournalContract(SnapshotCases, StoreContract):
+class JournalContract(KindCases, OwnerCases, SnapshotCases, StoreContract):
     """What every JournalStore promises beyond the Store contract, one behaviour a case."""
 
     @abstractmethod

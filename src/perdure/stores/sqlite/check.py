@@ -9,9 +9,9 @@ from msgspec import UNSET
 from perdure.codec import next_sum, read_entry
 from perdure.errors import JournalCorruptError
 from perdure.store import Head as LogHead
-from perdure.store import Verified
+from perdure.store import Verified, owner_after
 from perdure.stores.sqlite.reader import Head, Reader, is_utf8
-from perdure.stores.sqlite.schema import SESSION_KIND, has_snapshots
+from perdure.stores.sqlite.schema import KINDS, has_owners, has_snapshots
 
 _INDEXED = """
 SELECT e.pos, i.seq, e.session, e.seq, e.entry_id, e.parent, e.sum, e.raw, d.pos
@@ -39,6 +39,7 @@ def verify_session(reader: Reader, session_id: str) -> Verified:
     last_tree_id: str | None = None
     branches: list[tuple[str | int, int, str]] = []
     ids: set[str] = set()
+    owner: str | None = None
     seq = 0
     last_pos = 0
     for pos, index_seq, number, own_seq, entry_id, parent, stored_sum, raw, id_pos in _rows(
@@ -67,12 +68,14 @@ def verify_session(reader: Reader, session_id: str) -> Verified:
             if entry.parent_id != last_tree_id:
                 branches.append((parent, seq, entry_id))
             last_tree_id = entry_id
+        owner = owner_after([entry]) or owner
         ids.add(entry_id)
         last_pos = pos
     if (head.last_seq, head.last_pos) != (seq, last_pos) and (seq or head.last_seq):
         raise reader.damage(head, seq, "its row", f"it says that the log goes to {head.last_seq}")
     _check_row(reader, head, (last_sum, last_tree_id))
     _check_branches(reader, head, branches)
+    _check_owner(reader, head, owner)
     return Verified(LogHead(seq, last_sum))
 
 
@@ -109,6 +112,15 @@ def _check_branches(
         raise reader.damage(head, None, "index branches", "it does not agree with the entries")
 
 
+def _check_owner(reader: Reader, head: Head, owner: str | None) -> None:
+    found: list[tuple[str, int]] = []
+    if has_owners(reader.connection):
+        query = "SELECT owner, last_pos FROM owners WHERE session = ?"
+        found = reader.run(query, (head.number,)).fetchall()
+    if found != ([] if owner is None else [(owner, head.last_pos)]):
+        raise reader.damage(head, None, "table owners", "it does not agree with the entries")
+
+
 _ORPHANS = """
 SELECT DISTINCT session FROM {} AS t WHERE NOT EXISTS
 (SELECT 1 FROM sessions WHERE number = t.session AND deleted = 0) ORDER BY session LIMIT 20
@@ -118,7 +130,7 @@ SELECT DISTINCT session FROM {} AS t WHERE NOT EXISTS
 def verify_store(reader: Reader) -> list[JournalCorruptError]:
     """Damage that belongs to no living session: the file's structure, rows without a session.
 
-    O(the file).
+    And that of the journals of other kinds. O(the file).
     """
     found = [
         JournalCorruptError("", None, reader.place, str(problem))
@@ -128,15 +140,17 @@ def verify_store(reader: Reader) -> list[JournalCorruptError]:
     tables = ["entries", "by_seq", "by_id", "branches"]
     if has_snapshots(reader.connection):
         tables.append("snapshots")
+    if has_owners(reader.connection):
+        tables.append("owners")
     for table in tables:
         for (number,) in reader.run(_ORPHANS.format(table)).fetchall():
             detail = f"its table {table} has rows of session number {number}, which is not there"
             found.append(JournalCorruptError("", None, reader.place, detail))
     query = (
         "SELECT CAST(session_id AS BLOB), CAST(kind AS BLOB), deleted FROM sessions "
-        "WHERE kind <> ? OR deleted NOT IN (0, 1)"
+        f"WHERE kind NOT IN ({', '.join('?' * len(KINDS))}) OR deleted NOT IN (0, 1)"
     )
-    for name, kind, deleted in reader.run(query, (SESSION_KIND,)).fetchall():
+    for name, kind, deleted in reader.run(query, KINDS).fetchall():
         detail = f"its row is of the kind {kind!r} ({deleted}), which this version does not know"
         found.append(JournalCorruptError(name.decode(errors="replace"), None, reader.place, detail))
     query = "SELECT CAST(session_id AS BLOB) FROM sessions WHERE deleted = 0"
@@ -144,4 +158,17 @@ def verify_store(reader: Reader) -> list[JournalCorruptError]:
         if not is_utf8(name):
             detail = f"a session's id, {name!r}, is not UTF-8"
             found.append(JournalCorruptError("", None, reader.place, detail))
+    for other in KINDS:
+        if other != reader.kind:
+            found += _verify_kind(Reader(reader.connection, reader.path, other))
+    return found
+
+
+def _verify_kind(reader: Reader) -> list[JournalCorruptError]:
+    found = []
+    for name in reader.session_ids():
+        try:
+            verify_session(reader, name)
+        except JournalCorruptError as error:
+            found.append(error)
     return found

@@ -25,14 +25,23 @@ from perdure.errors import (
     SessionNotFoundError,
 )
 from perdure.snapshot import Snapshot
-from perdure.store import Receipt, Session, place_batch, read_session, receipt_of
+from perdure.store import (
+    Kind,
+    Receipt,
+    Session,
+    owner_after,
+    place_batch,
+    read_session,
+    receipt_of,
+)
 from perdure.stores.sqlite.connection import pragma
 from perdure.stores.sqlite.reader import is_text
 from perdure.stores.sqlite.schema import (
     FILE_FORMAT,
-    SESSION_KIND,
+    OWNERS,
     SNAPSHOTS,
     TAIL_LENGTH,
+    has_owners,
     has_snapshots,
 )
 
@@ -47,6 +56,10 @@ _WRITE_END = """
 UPDATE sessions SET last_seq = ?, last_sum = ?, last_pos = ?, last_tree_id = ?,
   summary = coalesce(?, summary)
 WHERE number = ?
+"""
+_WRITE_OWNER = """
+INSERT INTO owners VALUES (?, ?, ?)
+ON CONFLICT (session) DO UPDATE SET owner = excluded.owner, last_pos = excluded.last_pos
 """
 _Row = tuple[int, int, int, str, str | int | None, bytes, bytes]
 
@@ -71,9 +84,13 @@ class _End:
 
 
 class Ledger:
-    """The file as its writer sees it; used by one thread, between `begin` and `commit`."""
+    """The file as its writer sees it; used by one thread, between `begin` and `commit`.
+
+    `kind` is that of the journals which the next verb speaks of.
+    """
 
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self.kind: Kind = "session"
         self._connection = connection
         self._cursor = connection.cursor()
         self._run: Callable[..., Any] = self._cursor.execute
@@ -82,12 +99,13 @@ class Ledger:
         self._indexed_pos = -1
         self._last_pos = 0
         self._tail: dict[tuple[int, str], int] = {}
-        self._ends: OrderedDict[str, _End] = OrderedDict()
+        self._ends: OrderedDict[tuple[Kind, str], _End] = OrderedDict()
         self._rows: list[_Row] = []
         self._branches: list[tuple[int, str | int, int, str]] = []
         self._changed: dict[int, _End] = {}
+        self._owners: dict[int, tuple[_End, str]] = {}
         self._writes_last_pos = False
-        self.hints: dict[str, None] = {}
+        self.hints: dict[tuple[Kind, str], None] = {}
 
     def begin(self) -> None:
         """Takes the file for writing, and forgets what another process may have changed.
@@ -134,7 +152,7 @@ class Ledger:
         self._run(
             "INSERT INTO sessions VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, ?, NULL, ?)",
             (
-                SESSION_KIND,
+                self.kind,
                 session.id,
                 session.incarnation,
                 session.header,
@@ -145,9 +163,9 @@ class Ledger:
         )
         number = self._connection.last_insert_rowid()
         end = _End(number, session, 0, session.first_sum, self._last_pos, None, is_indexed=False)
-        self._ends[session.id] = end
+        self._ends[self.kind, session.id] = end
         self._add(end, entries)
-        self.hints[session.id] = None
+        self.hints[self.kind, session.id] = None
         return session
 
     def append_entries(
@@ -175,14 +193,14 @@ class Ledger:
         stored = self._add(end, entries)
         if summary is not None:
             end.new_summary = summary
-        self.hints[session_id] = None
+        self.hints[self.kind, session_id] = None
         return receipt_of(stored)
 
     def delete_session(self, session_id: str) -> None:
         """Removes everything of the session but its tombstone: O(its entries)."""
         self.flush()
-        self._ends.pop(session_id, None)
-        key = (SESSION_KIND, session_id)
+        key = (self.kind, session_id)
+        self._ends.pop(key, None)
         found = self._run(
             "SELECT number FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0", key
         ).fetchall()
@@ -203,7 +221,7 @@ class Ledger:
             (number,),
         )
         self._writes_last_pos = True
-        self.hints[session_id] = None
+        self.hints[self.kind, session_id] = None
 
     def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
         """Keeps a snapshot, in the place of one of the same `seq`."""
@@ -244,6 +262,12 @@ class Ledger:
         if self._changed:
             many(_WRITE_END, [_end_row(end) for end in self._changed.values()])
             self._changed = {}
+        if self._owners:
+            if not has_owners(self._connection):
+                self._run(OWNERS)
+            owned = [(end.number, owner, end.last_pos) for end, owner in self._owners.values()]
+            many(_WRITE_OWNER, owned)
+            self._owners = {}
         if self._last_pos - self._indexed_pos >= TAIL_LENGTH:
             self._index_tail()
         if self._writes_last_pos:
@@ -272,31 +296,43 @@ class Ledger:
 
     def _add(self, end: _End, entries: Sequence[Entry]) -> list[StoredEntry]:
         stored = []
-        number, seq, total, pos = end.number, end.last_seq, end.last_sum, self._last_pos
         for entry in entries:
-            seq, pos, entry_id, raw = seq + 1, pos + 1, entry.id, entry.raw
-            total = next_sum(total, raw)
+            end.last_seq += 1
+            end.last_sum = next_sum(end.last_sum, entry.raw)
+            self._last_pos += 1
             parent: str | int | None = None
-            if (parent_id := entry.parent_id) is not UNSET:
-                parent = 0 if parent_id is None else parent_id
-                if parent_id != end.last_tree_id:
-                    self._branches.append((number, parent, seq, entry_id))
-                end.last_tree_id = entry_id
-            self._rows.append((pos, number, seq, entry_id, parent, total, raw))
-            self._tail[number, entry_id] = pos
-            stored.append(StoredEntry(seq, entry))
+            if entry.parent_id is not UNSET:
+                parent = 0 if entry.parent_id is None else str(entry.parent_id)
+                if entry.parent_id != end.last_tree_id:
+                    self._branches.append((end.number, parent, end.last_seq, entry.id))
+                end.last_tree_id = entry.id
+            self._rows.append(
+                (
+                    self._last_pos,
+                    end.number,
+                    end.last_seq,
+                    entry.id,
+                    parent,
+                    end.last_sum,
+                    entry.raw,
+                )
+            )
+            self._tail[end.number, entry.id] = self._last_pos
+            stored.append(StoredEntry(end.last_seq, entry))
         if stored:
-            end.last_seq, end.last_sum, end.last_pos = seq, total, pos
-            self._last_pos = pos
-            self._changed[number] = end
+            end.last_pos = self._last_pos
+            self._changed[end.number] = end
+        if (owner := owner_after(entries)) is not None:
+            self._owners[end.number] = end, owner
         return stored
 
     def _find(self, session_id: str) -> _End | None:
-        end = self._ends.get(session_id)
+        key = (self.kind, session_id)
+        end = self._ends.get(key)
         if end is not None:
-            self._ends.move_to_end(session_id)
+            self._ends.move_to_end(key)
             return end
-        rows = self._run(_FIND, (SESSION_KIND, session_id)).fetchall()
+        rows = self._run(_FIND, key).fetchall()
         if not rows:
             return None
         number, header, *rest = rows[0]
@@ -305,7 +341,7 @@ class Ledger:
         except ValueError as error:
             place = f"{self._place}, header"
             raise JournalCorruptError(session_id, None, place, str(error)) from error
-        end = self._ends[session_id] = _End(number, session, *rest)
+        end = self._ends[key] = _End(number, session, *rest)
         return end
 
     def _absent(self, session_id: str, incarnation: str | None) -> Exception:
@@ -314,7 +350,7 @@ class Ledger:
         tombstones = self._run(
             "SELECT 1 FROM sessions "
             "WHERE kind = ? AND session_id = ? AND incarnation = ? AND deleted = 1",
-            (SESSION_KIND, session_id, incarnation),
+            (self.kind, session_id, incarnation),
         ).fetchall()
         if tombstones:
             return SessionDeletedError(session_id, incarnation)
@@ -323,16 +359,15 @@ class Ledger:
     def _stored(self, end: _End, entries: Iterable[Entry]) -> Mapping[str, StoredEntry]:
         known = {}
         for entry in entries:
-            entry_id = entry.id
-            pos = self._tail.get((end.number, entry_id))
-            if pos is None and end.is_indexed and entry_id <= self._greatest_id(end):
+            pos = self._tail.get((end.number, entry.id))
+            if pos is None and end.is_indexed and entry.id <= self._greatest_id(end):
                 rows = self._run(
                     "SELECT pos FROM by_id WHERE session = ? AND entry_id = ?",
-                    (end.number, entry_id),
+                    (end.number, entry.id),
                 ).fetchall()
                 pos = rows[0][0] if rows else None
             if pos is not None:
-                known[entry_id] = self._read(end, entry_id, pos)
+                known[entry.id] = self._read(end, entry.id, pos)
         return known
 
     def _greatest_id(self, end: _End) -> str:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import apsw
 
+from perdure.store import Kind
 from perdure.stores.sqlite.connection import check_present, fault, has_moved, open_reader
 from perdure.stores.sqlite.reader import Reader
 
@@ -29,13 +30,13 @@ class ReaderPool:
         self._idle: list[apsw.Connection] = []
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="perdure-sqlite-reader")
 
-    def ask(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
-        """The answer from one snapshot; blocks."""
+    def ask(self, kind: Kind, session_id: str, question: Callable[[Reader], _T]) -> _T:
+        """The answer from one snapshot, about journals of this kind; blocks."""
         connection = self._take()
         try:
             connection.execute("BEGIN")
             try:
-                answer = question(Reader(connection, self._path))
+                answer = question(Reader(connection, self._path, kind))
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")

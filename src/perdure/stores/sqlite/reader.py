@@ -21,13 +21,23 @@ from perdure.errors import (
     SessionNotFoundError,
 )
 from perdure.snapshot import Snapshot
-from perdure.store import Look, LookPage, Page, PathPage, Session, read_session
-from perdure.stores.sqlite.schema import SESSION_KIND, has_snapshots
+from perdure.store import Kind, Look, LookPage, Page, PathPage, Session, read_session
+from perdure.stores.sqlite.schema import has_owners, has_snapshots
 
 _CHUNK_BYTES = 1 << 20
 _CHUNK_ENTRIES = 4096
 _LOOK = "number, session_id, header, last_seq, last_pos, summary"
 _LISTED = _LOOK.replace("session_id", "CAST(session_id AS BLOB)")
+_PAGE = f"""
+SELECT {_LISTED} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ?
+ORDER BY last_pos DESC LIMIT ?
+"""
+_PAGE_OF_OWNER = f"""
+SELECT {_LISTED.replace("last_pos", "o.last_pos")}
+FROM owners AS o JOIN sessions ON number = o.session
+WHERE kind = ? AND deleted = 0 AND o.last_pos < ? AND o.owner = ?
+ORDER BY o.last_pos DESC LIMIT ?
+"""
 _LookRow = tuple[int, str, bytes, int, int, bytes | None]
 _T = TypeVar("_T")
 _FOUND = "e.pos, e.session, e.seq, e.entry_id, e.raw"
@@ -50,10 +60,15 @@ class Head(NamedTuple):
 
 
 class Reader:
-    """One snapshot of the file; used by one thread, inside one read transaction."""
+    """One snapshot of the file; used by one thread, inside one read transaction.
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+    Its questions are about the journals of one kind.
+    """
+
+    def __init__(self, connection: apsw.Connection, path: Path, kind: Kind = "session") -> None:
+        self.kind = kind
         self.run: Callable[..., Any] = connection.execute
+        self.path = path
         self.place = f"file {str(path)!r}"
         self.connection = connection
         self.indexed_pos = self._meta("indexed_pos", int)
@@ -68,7 +83,7 @@ class Reader:
         """The row of a living session."""
         rows = self.run(
             f"SELECT {_LOOK} FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0",
-            (SESSION_KIND, session_id),
+            (self.kind, session_id),
         ).fetchall()
         if not rows:
             raise SessionNotFoundError(session_id)
@@ -110,8 +125,21 @@ class Reader:
         seq, schema, data = rows[0]
         return Snapshot(seq, schema, head.session.incarnation, data)
 
-    def list_sessions(self, limit: int, after: str | None) -> LookPage:
-        """Sessions by newest append first: O(limit)."""
+    def load_owner(self, session_id: str) -> str | None:
+        """Whose the session is; its header need not be sound."""
+        rows = self.run(
+            "SELECT number FROM sessions WHERE kind = ? AND session_id = ? AND deleted = 0",
+            (self.kind, session_id),
+        ).fetchall()
+        if not rows:
+            raise SessionNotFoundError(session_id)
+        if not has_owners(self.connection):
+            return None
+        found = self.run("SELECT owner FROM owners WHERE session = ?", rows[0]).fetchall()
+        return found[0][0] if found else None
+
+    def list_sessions(self, limit: int, after: str | None, owner: str | None) -> LookPage:
+        """Sessions by newest append first, all or those of one owner: O(limit)."""
         store_id = self._meta("store_id", str)
         bound = 2**62
         if after is not None:
@@ -119,11 +147,13 @@ class Reader:
             if prefix != store_id or not (number.isascii() and number.isdecimal()):
                 raise CursorVoidError(after, "it is not from a listing of this store")
             bound = int(number[:18])
-        rows = self.run(
-            f"SELECT {_LISTED} FROM sessions WHERE kind = ? AND deleted = 0 AND last_pos < ? "
-            "ORDER BY last_pos DESC LIMIT ?",
-            (SESSION_KIND, bound, min(limit, 2**31) + 1),
-        ).fetchall()
+        count = min(limit, 2**31) + 1
+        if owner is None:
+            rows = self.run(_PAGE, (self.kind, bound, count)).fetchall()
+        elif has_owners(self.connection) and is_text(owner):
+            rows = self.run(_PAGE_OF_OWNER, (self.kind, bound, owner, count)).fetchall()
+        else:
+            rows = []
         page = rows[:limit]
         more = f"{store_id}.{page[-1][4]}" if page and len(rows) > limit else None
         return LookPage(tuple(map(self._look, page)), more)
@@ -147,7 +177,7 @@ class Reader:
         rows = self.run(
             "SELECT CAST(session_id AS BLOB) FROM sessions "
             "WHERE kind = ? AND deleted = 0 ORDER BY session_id",
-            (SESSION_KIND,),
+            (self.kind,),
         )
         return tuple(name.decode() for (name,) in rows if is_utf8(name))
 

@@ -16,7 +16,6 @@ from perdure.fact import Gap
 from perdure.store import read_session
 from perdure.stores.piece import Piece, sound_pieces
 from perdure.stores.sqlite.reader import Reader
-from perdure.stores.sqlite.schema import SESSION_KIND
 
 _WINDOW = 4096
 _UNREADABLE = (apsw.CorruptError, apsw.IOError)
@@ -33,7 +32,7 @@ def salvage(reader: Reader, session_id: str) -> list[StoredEntry | Gap]:
     rows = reader.run(
         "SELECT number, header, last_seq FROM sessions "
         "WHERE kind = ? AND session_id = ? AND deleted = 0",
-        (SESSION_KIND, session_id),
+        (reader.kind, session_id),
     ).fetchall()
     if not rows:
         raise SessionNotFoundError(session_id)

@@ -12,9 +12,12 @@ remembers creations and deletions); a session's number is one incarnation's and 
 
 from __future__ import annotations
 
+from typing import get_args
+
 import apsw
 
 from perdure import clock
+from perdure.store import Kind
 
 APPLICATION_ID = 0x50455244
 """`PRAGMA application_id`: "PERD"."""
@@ -26,7 +29,7 @@ PAGE_SIZE = 8192
 TAIL_LENGTH = 2048
 """How many positions the tail reaches before it is moved into the index tables."""
 
-SESSION_KIND = "session"
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TABLES = """
 CREATE TABLE meta (          -- 'indexed_pos', 'last_pos', 'store_id'
@@ -36,7 +39,7 @@ CREATE TABLE meta (          -- 'indexed_pos', 'last_pos', 'store_id'
 
 CREATE TABLE sessions (
   number INTEGER PRIMARY KEY,  -- of this incarnation, for ever
-  kind TEXT NOT NULL,          -- 'session'; ids are unique within a kind
+  kind TEXT NOT NULL,          -- 'session', 'routine', 'workflow'; ids are unique within a kind
   session_id TEXT NOT NULL,    -- compared byte for byte
   incarnation TEXT NOT NULL,
   header BLOB NOT NULL,        -- the session's JSON; empty in a tombstone
@@ -96,10 +99,36 @@ CREATE TABLE IF NOT EXISTS snapshots (  -- made when the first one is put: older
 """Part of format 1: a version that does not know the table leaves it alone."""
 
 
+OWNERS = """
+CREATE TABLE owners (        -- made when the first session gets an owner: older files have none
+  session INTEGER PRIMARY KEY, -- sessions.number
+  owner TEXT NOT NULL,         -- the principal of its newest session_owned
+  last_pos INTEGER NOT NULL    -- as in sessions
+) STRICT;
+CREATE INDEX newest_of ON owners (owner, last_pos);
+CREATE TRIGGER owners_move AFTER UPDATE OF last_pos ON sessions BEGIN
+  UPDATE owners SET last_pos = NEW.last_pos WHERE session = NEW.number;
+END;
+CREATE TRIGGER owners_leave AFTER UPDATE OF deleted ON sessions WHEN NEW.deleted = 1 BEGIN
+  DELETE FROM owners WHERE session = NEW.number;
+END;
+"""
+"""Part of format 1, too: a version that does not know the table keeps it true by its triggers."""
+
+
 def has_snapshots(connection: apsw.Connection) -> bool:
     """Whether the table is there."""
-    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'snapshots'"
-    return bool(connection.execute(query).fetchall())
+    return _has_table(connection, "snapshots")
+
+
+def has_owners(connection: apsw.Connection) -> bool:
+    """Whether the table is there; without it no session has an owner."""
+    return _has_table(connection, "owners")
+
+
+def _has_table(connection: apsw.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
+    return bool(connection.execute(query, (name,)).fetchall())
 
 
 def create_tables(connection: apsw.Connection) -> None:

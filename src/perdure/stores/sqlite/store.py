@@ -7,6 +7,7 @@ returns when its transaction is synced. What is read comes from a snapshot and w
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -16,12 +17,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from perdure.codec import Draft, Entry, StoredEntry, seal_all
-from perdure.completion import Answer
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.fact import Gap
 from perdure.snapshot import KEPT, Snapshot
 from perdure.store import (
     ClosingStore,
+    Kind,
     Look,
     LookPage,
     Page,
@@ -34,11 +35,11 @@ from perdure.store import (
 )
 from perdure.stores.sqlite.check import verify_session, verify_store
 from perdure.stores.sqlite.connection import Synchronous
-from perdure.stores.sqlite.ledger import Ledger
 from perdure.stores.sqlite.owner import OwnerLock
 from perdure.stores.sqlite.pool import ReaderPool
 from perdure.stores.sqlite.reader import Reader
 from perdure.stores.sqlite.salvage import salvage
+from perdure.stores.sqlite.schema import KINDS
 from perdure.stores.sqlite.writer import Writer
 
 _T = TypeVar("_T")
@@ -58,8 +59,18 @@ class SqliteStore(ClosingStore):
         self._writer = Writer(self.path, synchronous)
         self._readers = ReaderPool(self.path)
         self._owner = OwnerLock(self.path)
-        self._closing: Future[None] | None = None
+        self._kind: Kind = "session"
+        self._whole: SqliteStore | None = None
         weakref.finalize(self, self._writer.stop)
+
+    def of_kind(self, kind: Kind) -> SqliteStore:
+        """The same store, whose verbs see the journals of this kind and no other."""
+        if kind not in KINDS:
+            raise ValueError(f"kind is one of: {', '.join(KINDS)}")
+        view = copy.copy(self)
+        view._kind = kind
+        view._whole = self  # which ends its thread when nobody has it any more
+        return view
 
     async def create_session(
         self,
@@ -74,10 +85,10 @@ class SqliteStore(ClosingStore):
         self._check_open()
         sealed = seal_all(entries)
         return await self._writer.submit(
-            session_id, Ledger.create_session, (session, sealed, summary)
+            self._kind, session_id, lambda ledger: ledger.create_session(session, sealed, summary)
         )
 
-    def append_entries(
+    async def append_entries(
         self,
         session_id: str,
         entries: Sequence[Draft | Entry],
@@ -85,25 +96,29 @@ class SqliteStore(ClosingStore):
         expected_seq: int | None = None,
         incarnation: str | None = None,
         summary: bytes | None = None,
-    ) -> Answer[Receipt]:
+    ) -> Receipt:
         """Appends the batch in one transaction, synced on return; see `Store.append_entries`.
 
         Cancelling the await does not take the batch back: it may be stored.
         """
-
-        def ask() -> asyncio.Future[Receipt]:
-            check_session_id(session_id)
-            self._check_open()
-            batch = (session_id, seal_all(entries), expected_seq, incarnation, summary)
-            return self._writer.submit(session_id, Ledger.append_entries, batch)
-
-        return Answer(ask)
+        check_session_id(session_id)
+        self._check_open()
+        sealed = seal_all(entries)
+        return await self._writer.submit(
+            self._kind,
+            session_id,
+            lambda ledger: ledger.append_entries(
+                session_id, sealed, expected_seq, incarnation, summary
+            ),
+        )
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes the session but for its tombstone; durable on return. O(its entries)."""
         check_session_id(session_id)
         self._check_open()
-        await self._writer.submit(session_id, Ledger.delete_session, (session_id,))
+        await self._writer.submit(
+            self._kind, session_id, lambda ledger: ledger.delete_session(session_id)
+        )
 
     async def load_session(self, session_id: str) -> Session:
         """The session of this id."""
@@ -117,9 +132,15 @@ class SqliteStore(ClosingStore):
         """The session, where its log stands, and its summary, read as one."""
         return await self._ask(session_id, lambda reader: reader.look(session_id))
 
-    async def list_sessions(self, *, limit: int = 50, after: str | None = None) -> LookPage:
+    async def load_owner(self, session_id: str) -> str | None:
+        """Whose the session is; its header need not be sound."""
+        return await self._ask(session_id, lambda reader: reader.load_owner(session_id))
+
+    async def list_sessions(
+        self, *, limit: int = 50, after: str | None = None, owner: str | None = None
+    ) -> LookPage:
         """Sessions by newest append first, `limit` at a time; O(limit)."""
-        return await self._ask_all(lambda reader: reader.list_sessions(limit, after))
+        return await self._ask_all(lambda reader: reader.list_sessions(limit, after, owner))
 
     async def page_entries(
         self,
@@ -156,7 +177,9 @@ class SqliteStore(ClosingStore):
         """Keeps the snapshot, in the place of one of the same `seq`."""
         check_session_id(session_id)
         self._check_open()
-        await self._writer.submit(session_id, Ledger.put_snapshot, (session_id, snapshot))
+        await self._writer.submit(
+            self._kind, session_id, lambda ledger: ledger.put_snapshot(session_id, snapshot)
+        )
 
     async def load_snapshot(
         self, session_id: str, *, at_most: int | None = None
@@ -168,7 +191,9 @@ class SqliteStore(ClosingStore):
         """Forgets all but the newest `keep`; returns how many."""
         check_session_id(session_id)
         self._check_open()
-        return await self._writer.submit(session_id, Ledger.prune_snapshots, (session_id, keep))
+        return await self._writer.submit(
+            self._kind, session_id, lambda ledger: ledger.prune_snapshots(session_id, keep)
+        )
 
     async def session_ids(self) -> Sequence[str]:
         """The ids of all sessions, exactly as they were given, in order of their bytes."""
@@ -216,12 +241,19 @@ class SqliteStore(ClosingStore):
         What other processes append gives no hint.
         """
         key = object()
-        self._writer.listeners[key] = (asyncio.get_running_loop(), listener)
+        self._writer.listeners[key] = (asyncio.get_running_loop(), self._kind, listener)
 
         def end() -> None:
             self._writer.listeners.pop(key, None)
 
         return end
+
+    def observe_commits(self, listener: Callable[[int, float], object]) -> None:
+        """Calls `listener(requests, seconds)` after each group of requests that shared a commit.
+
+        In the writer's thread, so it has to be quick, and must not raise; there is one listener.
+        """
+        self._writer.on_commit = listener
 
     @asynccontextmanager
     async def acquire_ownership(self, node: str) -> AsyncIterator[None]:
@@ -238,20 +270,20 @@ class SqliteStore(ClosingStore):
         try:
             yield
         finally:
-            if self._closing is None:
+            if self._writer.closing is None:
                 await asyncio.shield(asyncio.wrap_future(self._writer.call(self._owner.release)))
 
     async def close(self) -> None:
         """Waits for appends and answers under way and frees everything; idempotent."""
-        if self._closing is None:
+        if self._writer.closing is None:
             self._writer.flush_outbox()
             if self._writer.is_started:
-                self._closing = self._writer.call(self._shut)
+                self._writer.closing = self._writer.call(self._shut)
             else:
-                self._closing = Future()
-                self._closing.set_result(None)
+                self._writer.closing = Future()
+                self._writer.closing.set_result(None)
             self._writer.stop()
-        await asyncio.shield(asyncio.wrap_future(self._closing))
+        await asyncio.shield(asyncio.wrap_future(self._writer.closing))
         self._writer.join()
 
     def _shut(self) -> None:
@@ -260,7 +292,7 @@ class SqliteStore(ClosingStore):
         self._owner.release()
 
     def _check_open(self) -> None:
-        if self._closing is not None:
+        if self._writer.closing is not None:
             raise self._closed()
 
     def _closed(self) -> StoreUnavailableError:
@@ -281,7 +313,7 @@ class SqliteStore(ClosingStore):
         self._check_open()
         try:
             answer = asyncio.get_running_loop().run_in_executor(
-                self._readers.threads, self._readers.ask, session_id, question
+                self._readers.threads, self._readers.ask, self._kind, session_id, question
             )
         except RuntimeError as error:  # another thread has just closed the store
             raise self._closed() from error

@@ -1,8 +1,9 @@
 """The one thread that writes: it takes all requests that wait, and commits them together.
 
-The event loop's side collects requests and hands them over once per loop iteration; the thread
-places each, commits once, and resolves all their futures with one call per loop. A request that
-is refused harms no other. A future only tells: cancelling it does not take the request back.
+The event loop's side collects requests and hands them over once per loop iteration, or the thread
+fetches them when it begins a commit; it places each, commits once, and resolves all their futures
+with one call per loop. A request that is refused harms no other. A future only tells: cancelling
+it does not take the request back.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 import apsw
-from msgspec import Struct
 
+from perdure import clock
 from perdure.errors import (
     AppendUncertainError,
     FormatTooNewError,
     PerdureError,
     StoreUnavailableError,
 )
+from perdure.store import Kind
 from perdure.stores.sqlite.connection import (
     Failure,
     Synchronous,
@@ -37,7 +40,6 @@ from perdure.stores.sqlite.ledger import Ledger
 from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 _DAMAGE = (apsw.CorruptError, apsw.ConstraintError, UnicodeDecodeError)
 """What a damaged page or index looks like: it may concern one session of the group only."""
 
@@ -47,10 +49,11 @@ Outcome = object
 """What a request came to: its result, or the exception to raise."""
 
 
-class _Request(Struct, gc=False):
+@dataclass(slots=True)
+class _Request:
+    kind: Kind
     session_id: str
-    verb: Callable[..., object]
-    arguments: tuple[object, ...]
+    verb: Callable[[Ledger], object]
     future: asyncio.Future[object]
 
 
@@ -69,24 +72,24 @@ class Writer:
         self._ledger: Ledger | None = None
         self._is_log_doubted = False
         self.has_opened = False
-        self.listeners: dict[object, tuple[Loop, Listener]] = {}
+        self.closing: Future[None] | None = None  # set once the store is being closed
+        self.listeners: dict[object, tuple[Loop, Kind, Listener]] = {}
+        self.on_commit: Callable[[int, float], object] | None = None
+        """Told in the thread, after each group: how many requests, and how many seconds."""
 
     # The event loop's side
 
     def submit(
-        self,
-        session_id: str,
-        verb: Callable[Concatenate[Ledger, _P], _T],
-        arguments: tuple[object, ...],
+        self, kind: Kind, session_id: str, verb: Callable[[Ledger], _T]
     ) -> asyncio.Future[_T]:
-        """Runs a verb in the writer's next transaction; the future tells what it came to."""
+        """Runs `verb` in the writer's next transaction; the future tells what it came to."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
         requests = self._outbox.get(loop)
         if requests is None:
             self._outbox[loop] = requests = []
             loop.call_soon(self._hand_over, loop)
-        requests.append(_Request(session_id, verb, arguments, future))  # type: ignore[arg-type]  # only told
+        requests.append(_Request(kind, session_id, verb, future))  # type: ignore[arg-type]  # only told
         return future
 
     def _hand_over(self, loop: Loop) -> None:
@@ -197,14 +200,32 @@ class Writer:
                 except Empty:
                     work = _nothing
             if group:
+                group += self._take_what_waits()
+                start = clock.monotonic()
                 self._commit_and_tell(group)
+                if self.on_commit is not None:
+                    self.on_commit(len(group), clock.monotonic() - start)
             if work is None:
                 break
             work()
         self.drop()
 
+    def _take_what_waits(self) -> list[_Request]:
+        """What was submitted and not handed over yet: so nothing waits for more than two commits.
+
+        An event loop may be long in the iteration at whose end it hands over.
+        """
+        taken: list[_Request] = []
+        with self._lock:
+            if not self._is_stopped:
+                for requests in list(self._outbox.values()):
+                    count = len(requests)  # their loop may add to them meanwhile
+                    taken += requests[:count]
+                    del requests[:count]
+        return taken
+
     def _commit_and_tell(self, group: list[_Request]) -> None:
-        hints: list[str] = []
+        hints: list[tuple[Kind, str]] = []
         try:
             outcomes = self._commit(group, hints)
         except Exception as error:  # the thread's outermost frame: nobody may wait for ever
@@ -216,7 +237,7 @@ class Writer:
             outcomes = [self._uncertain(None, error)]
         self._tell(group, outcomes, hints)
 
-    def _commit(self, group: list[_Request], hints: list[str]) -> list[Outcome]:
+    def _commit(self, group: list[_Request], hints: list[tuple[Kind, str]]) -> list[Outcome]:
         try:
             self.open()
             assert self._ledger is not None
@@ -265,20 +286,17 @@ class Writer:
         uncertain.__cause__ = error
         return uncertain
 
-    def _tell(self, group: list[_Request], outcomes: list[Outcome], hints: list[str]) -> None:
-        loops = {request.future.get_loop() for request in group}
-        told = {
-            loop: [
-                (request.future, outcome)
-                for request, outcome in zip(group, outcomes, strict=True)
-                if request.future.get_loop() is loop
-            ]
-            for loop in loops
-        }
+    def _tell(
+        self, group: list[_Request], outcomes: list[Outcome], hints: list[tuple[Kind, str]]
+    ) -> None:
+        told: dict[Loop, list[tuple[asyncio.Future[object], Outcome]]] = {}
+        for request, outcome in zip(group, outcomes, strict=True):
+            told.setdefault(request.future.get_loop(), []).append((request.future, outcome))
         hinted: dict[Loop, list[tuple[Listener, str]]] = {}
         if hints:
-            for loop, listener in tuple(self.listeners.values()):
-                hinted.setdefault(loop, []).extend((listener, hint) for hint in hints)
+            for loop, kind, listener in tuple(self.listeners.values()):
+                own = [(listener, hint) for hint_kind, hint in hints if hint_kind == kind]
+                hinted.setdefault(loop, []).extend(own)
         for loop in {**told, **hinted}:
             try:
                 loop.call_soon_threadsafe(_settle, told.get(loop, []), hinted.get(loop, []))
@@ -291,8 +309,9 @@ def _nothing() -> None:
 
 
 def _attempt(request: _Request, ledger: Ledger) -> Outcome:
+    ledger.kind = request.kind
     try:
-        return request.verb(ledger, *request.arguments)
+        return request.verb(ledger)
     except PerdureError as error:
         return error
 

@@ -1,0 +1,87 @@
+"""Searches files for a pattern. A program of its own, not imported by others.
+
+    python -I -S search_program.py ROOT QUERY
+
+It begins in the folder to search, which must be in ROOT, and follows no link. QUERY is JSON:
+`pattern`, `literal`, `ignore_case`, `glob`, `prefix`, `max_matches`. It prints `path:line:text` for
+each match. A pattern can take for ever; so this is a process, which can be killed, and not a
+thread, which cannot.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+MAX_LINE_CHARS = 2_000
+LOOK_BYTES = 8192
+
+
+def main() -> int:
+    """Searches, and prints; 1 where it cannot."""
+    root, query = sys.argv[1], json.loads(sys.argv[2])
+    with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as out:
+        return search(root, query, out)
+
+
+def search(root: str, query: dict[str, Any], out: TextIO) -> int:
+    """Prints each match to `out`."""
+    here = os.getcwd()
+    if here != root and not here.startswith(root.rstrip("/") + "/"):
+        out.write("the folder is no longer in the workspace\n")
+        return 1
+    pattern = re.escape(query["pattern"]) if query["literal"] else query["pattern"]
+    try:
+        wanted = re.compile(pattern, re.IGNORECASE if query["ignore_case"] else 0)
+    except re.error as error:
+        out.write(f"the pattern is not valid: {error}\n")
+        return 1
+    left = query["max_matches"]
+    for path, descriptor in files(query["glob"]):
+        with os.fdopen(descriptor, "rb") as file:
+            head = file.read(LOOK_BYTES)
+            if b"\0" in head:
+                continue
+            file.seek(0)
+            for number, raw in enumerate(file, 1):
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if not wanted.search(line):
+                    continue
+                if not left:
+                    out.write("[… there are more: narrow the search]\n")
+                    return 0
+                left -= 1
+                shown = line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + "…"
+                out.write(f"{query['prefix']}{path}:{number}:{shown}\n")
+    return 0
+
+
+def files(glob: str) -> Iterator[tuple[str, int]]:
+    """Each regular file under this folder that the glob matches, opened, in order of names."""
+    for folder, folders, names, descriptor in os.fwalk(".", follow_symlinks=False):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        for name in sorted(names):
+            path = os.path.normpath(os.path.join(folder, name))
+            if not fnmatch.fnmatchcase(path if "/" in glob else name, glob):
+                continue
+            try:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                if not stat.S_ISREG(
+                    os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
+                ):
+                    continue
+                opened = os.open(name, flags, dir_fd=descriptor)
+            except OSError:
+                continue
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                os.close(opened)
+                continue
+            yield path, opened
+
+
+if __name__ == "__main__":
+    sys.exit(main())

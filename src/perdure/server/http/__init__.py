@@ -1,0 +1,1 @@
+"""The contract over HTTP: routes, access, bodies, problems. How sessions work is not known here."""

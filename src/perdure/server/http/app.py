@@ -1,0 +1,203 @@
+"""The server as an ASGI application: its routes, and what stands around them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from perdure.codec import encode
+from perdure.errors import MissingExtraError, PerdureError
+from perdure.plugin import Plugins
+from perdure.server.config import Settings
+from perdure.server.hook.hooks import Hooks
+from perdure.server.hook.setup import load_hooks
+from perdure.server.http.auth import Access, load_token
+from perdure.server.http.openapi import make_document
+from perdure.server.http.operation import OPERATIONS, Operation
+from perdure.server.http.outer import Outer
+from perdure.server.http.page import get_asset, get_page
+from perdure.server.http.segment import root_of
+from perdure.server.http.session_route import wanted_of
+from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
+from perdure.server.journal import JournalStore
+from perdure.server.named_loop import NamedLoops
+from perdure.server.plugin_setting import installed_plugins
+from perdure.server.problem import Refused, problem, problem_of
+from perdure.server.service import Service, as_journal_store, open_service, own_store
+from perdure.server.session.port import Loops
+from perdure.stores import open_store
+
+
+def create_app(
+    config: Settings | None = None,
+    *,
+    store: JournalStore | None = None,
+    loops: Loops | None = None,
+    plugins: Plugins | None = None,
+    hooks: Hooks | None = None,
+) -> Starlette:
+    """The application. At its startup its store opens and becomes its own; both end with it.
+
+    A `store` that is given is the caller's to own and to close. Without `loops` they are those that
+    this machine can run; `plugins` are what is installed and not disabled, and `hooks` those of
+    the settings' files and the plugins. An application that is mounted needs its lifespan run by
+    the outer one.
+
+    Raises:
+        ConfigurationError: the settings cannot work, or a plugin or a file of hooks is broken.
+
+    """
+    settings = config or Settings()
+    settings.check()
+    added = installed_plugins(settings) if plugins is None else plugins
+    added.check()
+    if hooks is None:
+        hooks = load_hooks(settings.hook_files, added, folder=Path(settings.workspace))
+    access = Access(
+        load_token(settings), host=settings.host, hosts=settings.hosts, origins=settings.origins
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            served = store
+            if served is None:
+                url = settings.store_url
+                served = as_journal_store(
+                    await stack.enter_async_context(open_store(url, plugins=added)), url
+                )
+                await stack.enter_async_context(
+                    own_store(served, f"an application in process {os.getpid()}")
+                )
+            known = loops or NamedLoops(settings, added)
+            app.state.service = await stack.enter_async_context(
+                open_service(settings, served, known)
+            )
+            yield
+
+    app = App(
+        routes=[*make_routes(), *plugin_routes(added)],
+        lifespan=lifespan,
+        middleware=[Middleware(Outer, access=access)],
+        exception_handlers={
+            HTTPException: _answer_http_exception,
+            Refused: _answer_refusal,
+            PerdureError: _answer_refusal,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.hooks = hooks
+    return app
+
+
+class App(Starlette):
+    """Starlette, which lets a stream send past the layers that care for a response's start."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Takes one connection."""
+        if scope["type"] == "http":
+            scope["extensions"] = {**scope.get("extensions", {}), DIRECT_SEND: send}
+        await super().__call__(scope, receive, send)
+
+
+def make_routes() -> list[Route]:
+    """One route for each address, whatever its verbs."""
+    by_path: dict[str, list[Operation]] = {}
+    for operation in OPERATIONS:
+        by_path.setdefault(operation.path, []).append(operation)
+    routes = [_route(path, operations) for path, operations in by_path.items()]
+    return [
+        *routes,
+        Route("/openapi.json", _get_document),
+        Route("/metrics", _get_metrics),
+        Route("/", get_page),
+        Route("/assets/{name}", get_asset),
+    ]
+
+
+def plugin_routes(plugins: Plugins) -> list[Mount]:
+    """The routes of each plugin that has some, under its own address."""
+    return [
+        Mount(f"/v1/plugins/{plugin.name}", routes=plugin.routes)
+        for plugin in plugins.sound.values()
+        if plugin.routes
+    ]
+
+
+def _route(path: str, operations: Sequence[Operation]) -> Route:
+    methods = [operation.method for operation in operations]
+    segments = path.replace("}", ":segment}")
+    if operations[0].handler is None:
+        return Route(segments, StreamEndpoint(), methods=methods, name=operations[0].name)
+    handlers = {operation.method: operation.handler for operation in operations}
+    handlers["HEAD"] = handlers.get("GET")
+
+    async def endpoint(request: Request) -> Response:
+        handler = handlers[request.method]
+        assert handler is not None
+        return await handler(request.app.state.service, request)
+
+    return Route(segments, endpoint, methods=methods, name=operations[0].name)
+
+
+class StreamEndpoint:
+    """`GET /v1/stream`: refuses before it starts, or streams."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Streams until one side ends it."""
+        request = Request(scope)
+        service: Service = request.app.state.service
+        wanted, listing = wanted_of(request)
+        if request.method == "HEAD":
+            for session_id, _ in wanted:
+                await service.registry.look(session_id)
+            await Response(headers={k.decode(): v.decode() for k, v in HEADERS})(
+                scope, receive, send
+            )
+            return
+        viewer = await service.feed.watch(
+            wanted,
+            look=service.registry.look,
+            partials=service.registry.partials,
+            listing=listing,
+            root=root_of(request),
+        )
+        await send_stream(service.feed, viewer, scope, receive, send)
+
+
+async def _get_document(request: Request) -> Response:
+    return Response(encode(make_document()), media_type="application/json")
+
+
+async def _get_metrics(request: Request) -> Response:
+    metrics = request.app.state.service.metrics
+    if metrics is None:
+        raise MissingExtraError("/metrics", "metrics")
+    headers = {"cache-control": "no-store", "content-type": metrics.media_type}
+    return Response(metrics.render(), headers=headers)
+
+
+async def _answer_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"{request.method} cannot be done on {path}; it takes {allowed}"
+        return problem(405, "method_not_allowed", detail, headers=error.headers)
+    if error.status_code == 404:
+        return problem(404, "not_found", f"there is nothing at {path}; /openapi.json says what is")
+    return problem(error.status_code, "http", error.detail, headers=error.headers)
+
+
+async def _answer_refusal(request: Request, error: Exception) -> Response:
+    return problem_of(error)

@@ -1,0 +1,170 @@
+"""Bodies of requests: bounded while they are read, and typed strictly.
+
+Not JSON is 400; JSON of another shape is 422 and says which field; too large is 413, and what
+comes after the bound is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import ClientDisconnect, Request
+
+from perdure.codec import clean_text
+from perdure.entry import File, Text
+from perdure.fact import Policy
+from perdure.server.problem import Refused
+
+_T = TypeVar("_T", bound=Struct)
+
+
+class Body(Struct, frozen=True, forbid_unknown_fields=True):
+    """The root of all bodies."""
+
+
+class CreateBody(Body, frozen=True):
+    """Creates a session; without an id it gets one."""
+
+    session_id: str | None = None
+    loop: str | None = None
+
+
+class SendBody(Body, frozen=True):
+    """A message: `text`, or `parts`, and what to do if a turn runs."""
+
+    text: str | None = None
+    parts: tuple[Text | File, ...] | None = None
+    if_running: Policy = "queue"
+
+    def content(self) -> tuple[Text | File, ...]:
+        """The parts of the message.
+
+        Raises:
+            Refused: 422, there is nothing to send, or it is said twice.
+
+        """
+        if (self.text is None) == (self.parts is None):
+            raise Refused(422, "invalid_body", 'a message has either "text" or "parts"')
+        parts = (Text(self.text),) if self.text is not None else self.parts or ()
+        for n, part in enumerate(parts):
+            if isinstance(part, File) and (part.data is None) == (part.url is None):
+                detail = f'a file has either "data" (base64) or "url" - at `$.parts[{n}]`'
+                raise Refused(422, "invalid_body", detail)
+        if not any(isinstance(part, File) or part.text for part in parts):
+            raise Refused(422, "empty_message", "a message has text or a file")
+        return parts
+
+
+class EditBody(Body, frozen=True):
+    """What a message that waits says instead."""
+
+    text: str | None = None
+    parts: tuple[Text | File, ...] | None = None
+
+    def content(self) -> tuple[Text | File, ...]:
+        """The parts; as for `SendBody`."""
+        return SendBody(self.text, self.parts).content()
+
+
+class StopBody(Body, frozen=True):
+    """Which turn to stop (None: the one that runs), and whether the queue goes with it."""
+
+    turn_id: str | None = None
+    discard_queued: bool = False
+
+
+class BranchBody(Body, frozen=True):
+    """The tree entry to go on from; null is before the first one."""
+
+    entry_id: str | None
+
+
+class ForkBody(Body, frozen=True):
+    """The child's id, and the tree entry to end its path with (None: the leaf)."""
+
+    session_id: str | None = None
+    entry_id: str | None = None
+
+
+class CompactBody(Body, frozen=True):
+    """How many of the newest turns stay as they are."""
+
+    keep_turns: Annotated[int, Meta(ge=0, le=2**53)] = 4
+
+
+class EmptyBody(Body, frozen=True):
+    """Nothing to say."""
+
+
+async def read_body(request: Request, kind: type[_T], max_bytes: int) -> _T:
+    """The request's body as `kind`; an empty one is `{}`.
+
+    Raises:
+        Refused: 413, 400 or 422; nothing was done.
+
+    """
+    raw = await _read(request, max_bytes) or b"{}"
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _read_again(raw, kind, error)
+
+
+def _read_again(raw: bytes, kind: type[_T], error: Exception) -> _T:
+    """Tells not JSON from another shape; a lone surrogate, which is JSON, becomes U+FFFD."""
+    try:
+        value = json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as broken:
+        raise Refused(400, "invalid_json", f"the body is not JSON: {broken}") from error
+    try:
+        return msgspec.convert(_clean(value), kind)
+    except (msgspec.ValidationError, RecursionError) as wrong:
+        raise Refused(422, "invalid_body", str(wrong)) from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {clean_text(key): _clean(item) for key, item in value.items()}
+        case list():
+            return [_clean(item) for item in value]
+        case _:
+            return value
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with aclosing(request.stream()) as stream:
+            async for chunk in stream:
+                size += len(chunk)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
+                chunks.append(chunk)
+    except ClientDisconnect as error:
+        raise Refused(400, "cut_off", "the connection ended in the middle of the body") from error
+    return b"".join(chunks)
+
+
+def _too_large(max_bytes: int) -> Refused:
+    return Refused(
+        413,
+        "body_too_large",
+        f"a body has at most {max_bytes} bytes; the setting max_body_bytes raises that",
+        headers={"connection": "close"},
+        max_bytes=max_bytes,
+    )

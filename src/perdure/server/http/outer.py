@@ -1,0 +1,107 @@
+"""The outermost frame of every request: access, safe headers, and a problem for whatever raises.
+
+It also hands the path on as it was sent: a session id is one percent-encoded segment, so the path
+is split before it is decoded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from urllib.parse import quote, unquote
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from perdure.errors import PerdureError
+from perdure.server.http.auth import Access
+from perdure.server.http.page import refusal_page, wants_html
+from perdure.server.problem import Refused, problem, problem_of
+
+log = logging.getLogger(__name__)
+
+SAFE_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; sandbox",
+}
+
+
+class Outer:
+    """ASGI middleware around the routes."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    def _count(self, scope: Scope, status: int) -> None:
+        service = getattr(scope["app"].state, "service", None)
+        if service is not None and service.metrics is not None:
+            service.metrics.answered(scope["method"], status)
+
+    def _exchange(self, scope: Scope) -> Response | None:
+        try:
+            return self._access.exchange(scope)
+        except Refused as error:
+            accept = Headers(scope=scope).get("accept", "")
+            if not wants_html(accept):
+                raise
+            return refusal_page(error, scope.get("root_path", ""))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets the request in, or answers it with a problem."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        started = False
+
+        def safe_send(message: Message) -> Awaitable[None]:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self._count(scope, message["status"])
+                headers = list(message.get("headers", ()))
+                own = {name.lower() for name, _ in headers}
+                headers += [(k, v) for k, v in SAFE_HEADERS.items() if k not in own]
+                message["headers"] = headers
+            return send(message)
+
+        scope = {**scope, **_paths_as_sent(scope)}
+        try:
+            self._access.check(scope)
+            response = None
+            if scope["path"] == f"{scope.get('root_path', '')}/":
+                response = self._exchange(scope)
+            if response is None:
+                await self._app(scope, receive, safe_send)
+                return
+        except (Refused, PerdureError) as error:
+            if started:
+                raise
+            response = problem_of(error)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if started:
+                raise
+            response = problem(500, "internal", "something went wrong here; the log says what")
+        await response(scope, receive, safe_send)
+
+
+def _paths_as_sent(scope: Scope) -> dict[str, str]:
+    """The path, and where the server is mounted: both percent-encoded."""
+    raw = scope.get("raw_path")
+    path = quote(scope["path"]) if raw is None else bytes(raw).partition(b"?")[0].decode("latin-1")
+    root = scope.get("root_path", "").rstrip("/")
+    encoded_root = quote(root)
+    if root and unquote(path).startswith(f"{root}/"):
+        rest = path.split("/", root.count("/") + 1)[-1]
+        path = f"{encoded_root}/{rest}"
+    return {"path": path, "root_path": encoded_root}

@@ -1,0 +1,290 @@
+"""A session's state: what its journal comes to, folded one entry at a time by `apply`.
+
+`apply` is the only thing that changes a state, live and in replay alike; it is pure. A state holds
+no entries: its size does not grow with the session, only with the queue of messages that wait. It
+is also the session's *summary*: the bytes that are stored beside the entries it follows from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.codec import Entry, StoredEntry, encode
+from perdure.entry import Json, Message, Opaque, Text
+from perdure.errors import StateUnreplayableError
+from perdure.fact import (
+    Claimed,
+    LeafMoved,
+    LoopChosen,
+    MessageDiscarded,
+    MessageQueued,
+    Policy,
+    SessionOwned,
+    TurnEnded,
+    TurnReason,
+    TurnStarted,
+)
+from perdure.snapshot import Snapshot, Upcast, read_sealed, seal
+
+SCHEMA = 4
+"""The number of the serialised form *and* of what `apply` makes of a journal: either one changes
+with it. Schema 1 did not count crashes, and had no digest; 2 had no title, 3 no owner."""
+
+INLINE_BYTES = 2 * 1024
+"""How much of a queued message is in the state, which is stored anew with every entry."""
+
+BEGINNING_CHARS = 200
+"""How much of a text that is too long for that is shown."""
+
+
+TITLE_CHARS = 100
+"""How much of its first message a session is called by."""
+
+
+class Claim(Struct, frozen=True, array_like=True):
+    """Who owns the session."""
+
+    epoch: int
+    node: str
+
+
+class OpenTurn(Struct, frozen=True, array_like=True):
+    """The turn that has no end yet; the server died in `crashes` turns that it resends."""
+
+    turn_id: str
+    message_id: str
+    started_at: datetime
+    crashes: int = 0
+
+
+class EndedTurn(Struct, frozen=True, array_like=True):
+    """The turn that ended last.
+
+    `crashes`: in how many turns the server died, of this one and those that it resends.
+    """
+
+    turn_id: str
+    message_id: str
+    reason: TurnReason
+    cause: str | None
+    crashes: int = 0
+
+
+class QueuedMessage(Struct, frozen=True, array_like=True):
+    """A message that was accepted and has not run; the whole of it is the fact at `seq`."""
+
+    message_id: str
+    seq: int
+    policy: Policy
+    parts: tuple[Json, ...]
+
+
+class State(Struct, frozen=True):
+    """What a journal up to `last_seq` comes to."""
+
+    schema: int = SCHEMA
+    last_seq: int = 0
+    leaf_id: str | None = None
+    turn: OpenTurn | None = None
+    last_turn: EndedTurn | None = None
+    queue: tuple[QueuedMessage, ...] = ()
+    claim: Claim | None = None
+    loop: str | None = None
+    last_activity: datetime | None = None
+    title: str | None = None
+    owner: str | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest claim; 0 where nobody ever claimed it."""
+        return self.claim.epoch if self.claim is not None else 0
+
+    def queued(self, message_id: str) -> QueuedMessage | None:
+        """The waiting message of this id."""
+        return next((each for each in self.queue if each.message_id == message_id), None)
+
+
+def _count_crashes(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 to 2: what was not counted counts from here on."""
+    return value
+
+
+def _keep(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 2 to 3: a session that has no title yet gets one of its next message."""
+    return value
+
+
+def _own(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 3 to 4: what nobody owned stays so."""
+    return value
+
+
+_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep, 3: _own}
+
+
+def encode_state(state: State) -> bytes:
+    """The state as the bytes of a summary or a snapshot, sealed."""
+    return seal(encode(state))
+
+
+def decode_state(summary: bytes | None) -> State | None:
+    """The state of a summary's bytes; None where there is none that this version can read."""
+    if summary is None:
+        return None
+    return read_sealed(summary, State, schema=SCHEMA, upcasts=_UPCASTS)
+
+
+def take_snapshot(state: State, incarnation: str) -> Snapshot:
+    """The state as a snapshot."""
+    return Snapshot(state.last_seq, state.schema, incarnation, encode_state(state))
+
+
+def read_snapshot(snapshot: Snapshot, *, incarnation: str, last_seq: int) -> State | None:
+    """The state of a snapshot; None where it counts as absent for this journal."""
+    if not snapshot.fits(incarnation, last_seq):
+        return None
+    state = decode_state(snapshot.data)
+    return state if state is not None and state.last_seq == snapshot.seq else None
+
+
+def fold(state: State, entries: Iterable[StoredEntry]) -> State:
+    """Applies entries in order."""
+    for stored in entries:
+        state = apply(state, stored)
+    return state
+
+
+def place(state: State, entries: Sequence[Entry]) -> list[StoredEntry]:
+    """The entries as they will be stored after this state."""
+    return [StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1)]
+
+
+def apply(state: State, stored: StoredEntry) -> State:
+    """The state after the journal's next entry; O(the queue).
+
+    Of several ends of a turn the first one counts. Facts that do not concern the state, and
+    entries of unknown types, move `last_seq` and nothing more.
+
+    Raises:
+        StateUnreplayableError: the entry does not follow the state: a `seq` is missing, an epoch
+            goes back, a turn starts inside another, or a fact that decides cannot be read.
+
+    """
+    if stored.seq != state.last_seq + 1:
+        raise StateUnreplayableError(
+            f"seq {stored.seq} follows {state.last_seq}: an entry is missing or doubled"
+        )
+    changes: dict[str, Any] = {"last_seq": stored.seq}
+    if stored.type != "claimed":
+        changes["last_activity"] = stored.created_at
+    if stored.entry.in_tree:
+        changes["leaf_id"] = stored.id
+        if state.title is None and stored.type == "message":
+            changes["title"] = _title_of(stored)
+    elif stored.type in _DECISIVE:
+        changes |= _decide(state, stored)
+    return replace(state, **changes)
+
+
+def _title_of(stored: StoredEntry) -> str | None:
+    """The beginning of what a person said, on one line."""
+    message = stored.view
+    if not isinstance(message, Message) or message.role != "user" or message.meta:
+        return None
+    line = " ".join(message.text[: TITLE_CHARS * 4].split())
+    return (line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…") or None
+
+
+_DECISIVE = frozenset(
+    {
+        "claimed",
+        "turn_started",
+        "turn_ended",
+        "message_queued",
+        "message_discarded",
+        "leaf_moved",
+        "loop_chosen",
+        "session_owned",
+    }
+)
+
+
+def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
+    match stored.view:
+        case Claimed(epoch=epoch, node=node):
+            if epoch <= state.epoch:
+                raise _broken(stored, f"epoch {epoch} was claimed after epoch {state.epoch}")
+            return {"claim": Claim(epoch, node)}
+        case TurnStarted(turn_id=turn_id, message_id=message_id, resends=resends):
+            if state.turn is not None:
+                raise _broken(stored, f"turn {turn_id!r} starts inside {state.turn.turn_id!r}")
+            last = state.last_turn
+            is_resent = last is not None and last.turn_id == resends
+            crashes = last.crashes if last is not None and is_resent else 0
+            return {
+                "turn": OpenTurn(turn_id, message_id, stored.created_at, crashes),
+                "queue": _without(state.queue, message_id),
+            }
+        case TurnEnded(turn_id=turn_id, reason=reason, cause=cause, crashed=crashed):
+            if state.turn is None or state.turn.turn_id != turn_id:
+                return {}
+            crashes = state.turn.crashes + crashed
+            ended = EndedTurn(turn_id, state.turn.message_id, reason, cause, crashes)
+            return {"turn": None, "last_turn": ended}
+        case MessageQueued() as queued:
+            if state.queued(queued.message_id) is not None:
+                raise _broken(stored, f"message {queued.message_id!r} is queued already")
+            return {"queue": _with(state.queue, queued, stored.seq)}
+        case MessageDiscarded(message_id=message_id):
+            return {"queue": _without(state.queue, message_id)}
+        case LeafMoved(leaf_id=leaf_id):
+            return {"leaf_id": leaf_id}
+        case LoopChosen(name=name):
+            return {"loop": name}
+        case SessionOwned(principal=principal):
+            return {"owner": principal}
+        case Opaque():
+            raise _broken(stored, f"this version cannot read its {stored.type!r}")
+        case _:
+            raise AssertionError(stored.type)
+
+
+def _broken(stored: StoredEntry, detail: str) -> StateUnreplayableError:
+    return StateUnreplayableError(f"the entry {stored.id!r} at seq {stored.seq}: {detail}")
+
+
+def _without(queue: tuple[QueuedMessage, ...], message_id: str) -> tuple[QueuedMessage, ...]:
+    return tuple(each for each in queue if each.message_id != message_id)
+
+
+def _with(
+    queue: tuple[QueuedMessage, ...], fact: MessageQueued, seq: int
+) -> tuple[QueuedMessage, ...]:
+    """The queue with one more: in order, but those that interrupt before those that wait."""
+    one = QueuedMessage(fact.message_id, seq, fact.policy, _shown(fact))
+    at = len(queue)
+    if fact.policy == "interrupt":
+        at = sum(1 for each in queue if each.policy == "interrupt")
+    return (*queue[:at], one, *queue[at:])
+
+
+def _shown(fact: MessageQueued) -> tuple[Json, ...]:
+    """The parts as JSON; those that do not fit are elided, a text but for its beginning."""
+    shown = []
+    left = INLINE_BYTES
+    for part in fact.parts:
+        raw = encode(part)
+        value = msgspec.json.decode(raw)
+        if len(raw) > left:
+            text = {"text": part.text[:BEGINNING_CHARS]} if isinstance(part, Text) else {}
+            value = {"type": value["type"], **text, "elided": True, "bytes": len(raw)}
+        else:
+            left -= len(raw)
+        shown.append(value)
+    return tuple(shown)

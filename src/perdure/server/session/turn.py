@@ -1,0 +1,89 @@
+"""A turn that is alive in this process: its task, what it was asked, and its one end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from perdure.context import RunContext
+from perdure.entry import Ending, Message
+from perdure.errors import PerdureError, UnrecoverableError
+from perdure.fact import TurnReason
+
+_log = logging.getLogger("perdure.server")
+
+GRACE_S = 10.0
+"""How long a run that was asked to end may take to let go of its tools."""
+
+
+class Turn:
+    """One running turn. `ended` resolves to the reason that was stored, or to the store's error.
+
+    `gives_way` is set when a message asked to run in this turn's place.
+    """
+
+    def __init__(self, context: RunContext, run: Coroutine[Any, Any, Sequence[Message]]) -> None:
+        self.turn_id = context.turn_id
+        self.gives_way = False
+        self.ended: asyncio.Future[TurnReason] = asyncio.get_running_loop().create_future()
+        self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self.task = asyncio.create_task(run)
+        self.is_asked = asyncio.Event()
+        self._context = context
+        self._asked: tuple[Ending, str | None] | None = None
+
+    def accompany(self, companion: Coroutine[Any, Any, None]) -> None:
+        """Runs something beside the turn until the turn's end is stored."""
+        task = asyncio.create_task(companion)
+        self.ended.add_done_callback(lambda _: task.cancel())
+
+    @property
+    def asked(self) -> tuple[Ending, str | None]:
+        """Why it was asked to end."""
+        return self._asked or ("interrupted", "the run was cancelled")
+
+    @property
+    def is_asked_to_end(self) -> bool:
+        """Whether somebody asked it to end before it is through."""
+        return self._asked is not None
+
+    def ask_to_end(self, reason: Ending, cause: str | None) -> None:
+        """Cancels the run; the first reason counts, and every asking cancels again."""
+        if self._asked is None:
+            self._asked = (reason, cause)
+            self._context.ending = reason
+            self.is_asked.set()
+        self.task.cancel()
+
+    def outcome(self) -> tuple[TurnReason, str | None]:
+        """How the finished run ended, and why; a loop's own error is logged with its stack."""
+        if self.task.cancelled():
+            return self.asked
+        error = self.task.exception()
+        if error is None:
+            return "completed", None
+        if not isinstance(error, PerdureError):
+            _log.error("turn %s: the loop failed", self.turn_id, exc_info=error)
+        return self._asked or ("failed", describe(error))
+
+    @property
+    def damage(self) -> UnrecoverableError | None:
+        """The damage that the finished run met in its journal."""
+        error = None if self.task.cancelled() else self.task.exception()
+        return error if isinstance(error, UnrecoverableError) else None
+
+    def lose(self, error: PerdureError) -> None:
+        """The store failed: the run is cancelled, and who waits for the turn's end is told why."""
+        self.task.cancel()
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+
+def describe(error: BaseException) -> str:
+    """An error as a cause that a person reads: its text, without a stack trace."""
+    text = str(error)
+    if isinstance(error, PerdureError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

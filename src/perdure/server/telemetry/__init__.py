@@ -1,0 +1,1 @@
+"""What operators see: the log, metrics and traces. It decides nothing."""
