@@ -93,7 +93,12 @@ async def serve_ours(listener: socket.socket) -> None:
 
     store = MemoryStore()
     await store.create_session("s")
-    app = create_app(Settings(token=TOKEN, loop="shell", grace_s=0), store=store)
+    app = create_app(
+        Settings(
+            token=TOKEN, loop="shell", grace_s=0, max_streams=1_000_000, requests_per_s=1_000_000
+        ),
+        store=store,
+    )
     server = Server(app, lambda: None)
     running = asyncio.create_task(server.serve(sockets=[listener]))
 

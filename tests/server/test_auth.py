@@ -155,6 +155,7 @@ async def test_every_answer_has_the_safe_headers(client: httpx.AsyncClient) -> N
 def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     settings = Settings(data=str(tmp_path / "data"))
     token = load_token(settings)
+    assert token is not None
     assert len(token) >= 40
     assert load_token(settings) == token
     path = tmp_path / "data" / "token"

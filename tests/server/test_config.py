@@ -40,6 +40,9 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_DATA": "d",
         "PERDURE_HOOKS": "h.json",
         "PERDURE_TOKEN": "0123456789abcdef",
+        "PERDURE_TOKENS": "t.toml",
+        "PERDURE_MAX_STREAMS": "18",
+        "PERDURE_REQUESTS_PER_S": "19.5",
         "PERDURE_HOSTS": "a,b",
         "PERDURE_ORIGINS": "https://a",
         "PERDURE_HEARTBEAT_S": "0.5",
@@ -61,6 +64,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     assert settings.loops == ("mine:make", "mine:other")
     assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
     assert (settings.retain_days, settings.retain_dry_run) == (17, False)
+    assert (settings.max_streams, settings.requests_per_s) == (18, 19.5)
+    assert str(settings.tokens_path) == "t.toml"
     assert settings.limits == Limits(12, 13, 14, 15.5, 16)
 
 

@@ -17,7 +17,7 @@ from perdure.salvage import SalvagingStore
 from perdure.server.config import Settings, load_settings
 from perdure.server.plugin_setting import installed_plugins
 from perdure.store import Store
-from perdure.stores import open_store
+from perdure.stores import open_store, shown_url
 
 DEFAULT_STORE = Settings().store_url
 
@@ -70,8 +70,8 @@ def open_for_reading(options: argparse.Namespace) -> ReadingStore:
     scheme, _, path = url.partition(":///")
     if scheme in {"sqlite", "jsonl"} and not Path(unquote(path)).exists():
         raise StoreUnavailableError(
-            f"there is no store at {url}: nothing was made. Name another with --store or "
-            "PERDURE_STORE; perdure chat and perdure serve make one for their first session"
+            f"there is no store at {shown_url(url)}: nothing was made. Name another with --store "
+            "or PERDURE_STORE; perdure chat and perdure serve make one for their first session"
         )
     return reading_store(store, url)
 
@@ -80,7 +80,9 @@ def reading_store(store: Store, url: str) -> ReadingStore:
     """The store, if it has what the verbs need; ConfigurationError else."""
     for verb in _READING:
         if not hasattr(store, verb):
-            raise ConfigurationError(f"the store {url} cannot be listed: it has no {verb}()")
+            raise ConfigurationError(
+                f"the store {shown_url(url)} cannot be listed: it has no {verb}()"
+            )
     return store  # type: ignore[return-value]  # checked just above
 
 

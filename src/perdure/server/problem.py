@@ -73,10 +73,13 @@ REFUSALS: dict[str, int] = {
     "invalid_status": 422,
     "method_not_allowed": 405,
     "no_session": 422,
+    "not_allowed": 403,
     "not_found": 404,
     "not_ready": 503,
     "range_not_satisfiable": 416,
+    "too_many_requests": 429,
     "too_many_sessions": 422,
+    "too_many_streams": 429,
     "two_bounds": 422,
     "unauthorised": 401,
 }

@@ -27,6 +27,7 @@ from perdure.server.telemetry.metrics import Metrics
 from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
 from perdure.server.telemetry.tracing import Tracing
 from perdure.store import Store
+from perdure.stores import shown_url
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +95,9 @@ def as_journal_store(store: Store, url: str) -> JournalStore:
     """
     if not hasattr(store, "page_entries"):
         raise ConfigurationError(
-            f"{url!r} cannot be served: JSON lines is the library's and the interchange format, "
-            "without listings, pages or hints, so every look would read whole files. Serve a "
-            "SQLite file (sqlite:///file.db)"
+            f"{shown_url(url)!r} cannot be served: JSON lines is the library's and the "
+            "interchange format, without listings, pages or hints, so every look would read whole "
+            "files. Serve a SQLite file (sqlite:///file.db)"
         )
     return cast("JournalStore", store)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from perdure.errors import ConfigurationError, MissingExtraError, UnknownSchemeError
 from perdure.plugin import Plugins
 from perdure.store import Store
@@ -24,12 +26,14 @@ def open_store(url: str, *, plugins: Plugins | None = None) -> Store:
         raise ConfigurationError(f"a store's URL is a string, not {url!r}")
     scheme, separator, rest = url.partition("://")
     if not separator:
-        raise UnknownSchemeError(url, SCHEMES)
+        raise UnknownSchemeError(shown_url(url), SCHEMES)
     scheme = scheme.lower()
     match scheme:
         case "memory":
             if rest.strip("/"):
-                raise ConfigurationError(f"{url!r}: a memory store has no path; write memory://")
+                raise ConfigurationError(
+                    f"{shown_url(url)!r}: a memory store has no path; write memory://"
+                )
             from perdure.stores.memory import MemoryStore
 
             return MemoryStore()
@@ -55,22 +59,33 @@ def _of_plugin(url: str, scheme: str, plugins: Plugins) -> Store:
     if opener is not None:
         return opener(url)
     plugins.check()  # it may be a broken one that has it
-    raise UnknownSchemeError(url, (*SCHEMES, *plugins.schemes))
+    raise UnknownSchemeError(shown_url(url), (*SCHEMES, *plugins.schemes))
+
+
+_PASSWORD = re.compile(r"(?:(?<=://)|^)([^/?#@:]*):.*@")
+_SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:pass|token|secret|key|cred)[^=&#]*)=[^&#]*")
+
+
+def shown_url(url: object) -> str:
+    """The URL without what is secret in it, for a log or an error: passwords, keys, tokens."""
+    return _SECRET.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", str(url)))
 
 
 def _path(url: str, scheme: str, rest: str) -> str:
     from urllib.parse import unquote
 
+    shown = shown_url(url)
     spelling = f"write {scheme}:///relative/path or {scheme}:////absolute/path"
     host, slash, path = rest.partition("/")
     if host or not slash:
-        named = f"names a host, {host!r}" if host else "has no path"
-        raise ConfigurationError(f"{url!r} {named}: {spelling}")
+        named = "names a host" if host else "has no path"
+        raise ConfigurationError(f"{shown!r} {named}: {spelling}")
     path = unquote(path)
     if not path.strip("/") or "\x00" in path:
-        raise ConfigurationError(f"{url!r} has no path of its own: {spelling}")
+        raise ConfigurationError(f"{shown!r} has no path of its own: {spelling}")
     if "?" in rest or "#" in rest:
         raise ConfigurationError(
-            f"{url!r} has a query or a fragment, which a path has not: write ? as %3F and # as %23"
+            f"{shown!r} has a query or a fragment, which a path has not: write ? as %3F and # as "
+            "%23"
         )
     return path

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.server.access.principal import Right
 from perdure.server.http import session_route, view_route
 from perdure.server.http.body import (
     BranchBody,
@@ -49,6 +50,13 @@ class Operation:
     headers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     media_type: str = JSON
     is_public: bool = False
+    right: Right | None = None
+    """What a role needs for it, where it is not `read` for a GET and `write` for the rest."""
+
+    @property
+    def needs(self) -> Right:
+        """The right that a token's role needs."""
+        return self.right or ("read" if self.method == "GET" else "write")
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -62,7 +70,9 @@ async def health(service: Service, request: Request) -> Response:
 async def ready(service: Service, request: Request) -> Response:
     """That it can take commands and read its store."""
     await service.check_ready()
-    return session_route.answer({"status": "ready"})
+    problem = request.app.state.access.keyring.problem
+    warnings = {} if problem is None else {"warnings": [problem]}
+    return session_route.answer({"status": "ready", **warnings})
 
 
 _STRING: Mapping[str, object] = {"type": "string"}
@@ -98,6 +108,11 @@ def _list(items: object) -> Mapping[str, object]:
 _BOOLEAN: Mapping[str, object] = {"type": "boolean"}
 _ID_OR_NULL: Mapping[str, object] = {"type": ["string", "null"]}
 _HEALTH = _object(status={"const": "ok"}, version=_STRING, store=_STRING, loop=_STRING)
+_READY: Mapping[str, object] = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {"status": {"const": "ready"}, "warnings": _list(_STRING)},
+}
 _PAGE = _object(entries=_list(_ENTRY), has_more=_BOOLEAN, last_seq={"type": "integer"})
 _TRANSCRIPT = _object(
     entries=_list(
@@ -129,7 +144,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "ready",
         "Readiness: 503 while the store refuses, and from the moment the server is told to stop",
         ready,
-        {200: _object(status={"const": "ready"})},
+        {200: _READY},
         (503,),
         is_public=True,
     ),
@@ -140,7 +155,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Creates a session; 200 if it exists",
         session_route.create,
         {201: SessionLook, 200: SessionLook},
-        (400, 413, 422),
+        (400, 409, 413, 422),
         body=CreateBody,
     ),
     Operation(
