@@ -74,14 +74,15 @@ async def test_the_oldest_of_too_many_keys_is_forgotten_but_none_that_runs() -> 
 async def test_a_call_that_was_ended_is_known_as_such() -> None:
     seen = SeenKeys()
     run = seen.begin("k", "what", asyncio.Event().wait)  # type: ignore[arg-type]  # it never ends
-    assert run.task is not None
+    task = run.task
+    assert task is not None
     await asyncio.sleep(0)
-    run.task.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await run.task
+        await task
     await asyncio.sleep(0)
     assert seen.find("k") is run
-    assert (run.task, run.result, run.was_ended) == (None, None, True)
+    assert [run.task, run.result, run.was_ended] == [None, None, True]
 
 
 async def test_a_call_without_a_key_is_not_remembered() -> None:
