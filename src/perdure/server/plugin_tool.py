@@ -22,7 +22,7 @@ LIMIT_CHARS = 50_000
 
 
 class PluginTools:
-    """Every tool of every plugin, made once.
+    """Every tool of every plugin, made once: in a thread, for it imports a library that is slow.
 
     Raises:
         MissingExtraError: there are some, and the extra `models` is not installed.
