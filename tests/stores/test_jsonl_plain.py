@@ -49,8 +49,8 @@ def changes(data: bytes) -> Iterator[bytes]:
             yield data[:at] + bytes([byte]) + data[at + 1 :]
         yield data[:at] + data[at + 1 :]
         yield data[:at]
-    for again in (b'"id":"b1_0"', b'"id":"b0_0"'):
-        yield data.replace(b'"id":"b1_1"', again)
+    for entry_id in (b'"id":"b1_1"', b'"id":"b4_0"'):
+        yield data.replace(entry_id, b'"id":"b0_0"')
     lines = data.splitlines(keepends=True)
     for n in range(1, len(lines)):
         yield b"".join([*lines[:n], *lines[n + 1 :]])
