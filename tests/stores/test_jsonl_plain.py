@@ -14,7 +14,7 @@ from perdure.codec import Entry
 from perdure.errors import JournalCorruptError
 from perdure.store import new_session
 from perdure.stores import jsonl_plain, jsonl_scan, jsonl_stream
-from perdure.stores.jsonl_disk import Disk
+from perdure.stores.disk import Disk
 from perdure.stores.jsonl_file import Append, Folder, JournalFile
 from perdure.stores.jsonl_plain import Plain
 from perdure.stores.jsonl_scan import read_on

@@ -31,6 +31,7 @@ from perdure.server.access.principal import RIGHTS, ROLES, Grant, Right
 from perdure.server.access.token_file import cookie_of
 from perdure.server.config import Settings
 from perdure.server.problem import Refused
+from perdure.stores.disk import Disk
 
 log = logging.getLogger("perdure.server")
 
@@ -274,7 +275,7 @@ def load_token(settings: Settings) -> str | None:
         return None
     path = Path(settings.data) / "token"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().make_folder(os.path.abspath(settings.data))
         with contextlib.suppress(FileExistsError):
             _write_new(path, secrets.token_urlsafe(32))
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

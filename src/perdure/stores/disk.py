@@ -1,7 +1,8 @@
 """The one door to the file system: every system call of the JSON-lines store is a method of `Disk`.
 
 Modes whatever the umask, links not followed, a name for every error. All of it blocks. A test puts
-a `Disk` of its own underneath, which fails a call or loses the power.
+a `Disk` of its own underneath, which fails a call or loses the power. Folders that others need,
+SQLite's file and the server's data, are made here too.
 """
 
 from __future__ import annotations
@@ -221,7 +222,10 @@ class Disk:
             self.close(fd)
 
     def make_folder(self, path: str) -> None:
-        """Makes the folder, and those above it, with mode 0700 whatever the umask."""
+        """Makes the folder, and those above it, each of mode 0700 whatever the umask.
+
+        `path` is absolute. What is there already stays as it is; `settle_folder` makes it durable.
+        """
         if self.is_folder(path):
             return
         self.make_folder(os.path.dirname(path))
