@@ -87,7 +87,11 @@ async def get_asset(request: Request) -> Response:
     except (FileNotFoundError, IsADirectoryError):
         raise Refused(404, "not_found", f"the page has no file {name!r}") from None
     media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    headers = {"cache-control": "public, max-age=31536000, immutable"}
+    # A worker lives under the policy of its own script.
+    headers = {
+        "cache-control": "public, max-age=31536000, immutable",
+        "content-security-policy": POLICY,
+    }
     if "-" not in name:
         headers["cache-control"] = "no-cache"
     return Response(content, media_type=media_type, headers=headers)
