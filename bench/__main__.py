@@ -17,10 +17,7 @@ from pathlib import Path
 
 from bench.report import RESULTS, Figure, machine, table
 
-QUESTIONS = (
-    *("append", "opening", "many", "disk", "big", "waking"),
-    *("fanout", "busy", "first", "history", "peers"),
-)
+QUESTIONS = ("append", "opening", "many", "disk", "big", "waking", "fanout", "peers")
 OTHERS = ("server", "import_time")
 """Benchmarks with tables of their own, and no targets."""
 

@@ -20,6 +20,8 @@ from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
 from perdure.server.journal import JournalStore
 from perdure.server.problem import Refused
+from perdure.server.routine.registry import RoutineRegistry
+from perdure.server.routine.table import apply_table, read_table
 from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
@@ -27,7 +29,6 @@ from perdure.server.telemetry.metrics import Metrics
 from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
 from perdure.server.telemetry.tracing import Tracing
 from perdure.store import Store
-from perdure.stores import shown_url
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Service:
     loops: Loops
     feed: Feed
     registry: Registry
+    routines: RoutineRegistry
     observer: Observer
     metrics: Metrics | None
 
@@ -95,9 +97,9 @@ def as_journal_store(store: Store, url: str) -> JournalStore:
     """
     if not hasattr(store, "page_entries"):
         raise ConfigurationError(
-            f"{shown_url(url)!r} cannot be served: JSON lines is the library's and the "
-            "interchange format, without listings, pages or hints, so every look would read whole "
-            "files. Serve a SQLite file (sqlite:///file.db)"
+            f"{url!r} cannot be served: JSON lines is the library's and the interchange format, "
+            "without listings, pages or hints, so every look would read whole files. Serve a "
+            "SQLite file (sqlite:///file.db)"
         )
     return cast("JournalStore", store)
 
@@ -128,6 +130,8 @@ async def open_service(
     listeners: list[TurnListener] = [TurnLog()]
     observer = Observer(feed, listeners)
     registry = Registry(store, loops, observer, limits=settings.limits)
+    routines = RoutineRegistry(store, registry, loops.prepare)
+    wanted = read_table(settings.tables)
     metrics = None
     with suppress(MissingExtraError):  # nobody has to count
         metrics = Metrics(
@@ -136,6 +140,7 @@ async def open_service(
                 "viewers": ("Streams that are open.", lambda: feed.viewer_count),
                 "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
                 "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
+                "routines": ("Routines.", lambda: len(routines.keeper)),
             }
         )
         listeners.append(metrics)
@@ -143,8 +148,10 @@ async def open_service(
         listeners.append(Tracing(loops.default))
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
-        async with keeping:
-            yield Service(settings, store, loops, feed, registry, observer, metrics)
+        await routines.keeper.load()
+        await apply_table(routines, wanted)
+        async with keeping, routines.keeper.keeping():
+            yield Service(settings, store, loops, feed, registry, routines, observer, metrics)
     finally:
         feed.end_streams()
         await registry.close()

@@ -1,1 +1,0 @@
-"""Outside code at named points of a session: hooks.json and plugins."""
