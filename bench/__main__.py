@@ -17,7 +17,10 @@ from pathlib import Path
 
 from bench.report import RESULTS, Figure, machine, table
 
-QUESTIONS = ("append", "opening", "many", "disk", "big", "waking", "fanout", "peers")
+QUESTIONS = (
+    *("append", "opening", "many", "disk", "big", "waking"),
+    *("fanout", "busy", "first", "history", "peers"),
+)
 OTHERS = ("server", "import_time")
 """Benchmarks with tables of their own, and no targets."""
 

@@ -88,18 +88,24 @@ async def serve_ours(listener: socket.socket) -> None:
     from perdure.entry import text
     from perdure.server import create_app
     from perdure.server.config import Settings
-    from perdure.server.serve import Server
+    from perdure.server.serve import Server, settle_collector
     from perdure.stores.memory import MemoryStore
 
     store = MemoryStore()
     await store.create_session("s")
-    app = create_app(Settings(token=TOKEN, loop="shell", grace_s=0), store=store)
+    app = create_app(
+        Settings(
+            token=TOKEN, loop="shell", grace_s=0, max_streams=1_000_000, requests_per_s=1_000_000
+        ),
+        store=store,
+    )
     server = Server(app, lambda: None)
     running = asyncio.create_task(server.serve(sockets=[listener]))
 
     async def append(size: int) -> None:
         await store.append_entries("s", [text("x" * size)])
 
+    settle_collector()
     await _obey(append)
     server.should_exit = True
     await running
@@ -197,7 +203,7 @@ class Nchan(Process):
             """)
         )
         command = ["nginx", "-p", str(folder), "-c", "nginx.conf", "-e", "error.log"]
-        super().__init__(command, folder=folder)
+        super().__init__(command, folder=folder, ends_with_input=False)
 
     def __enter__(self) -> Self:
         super().__enter__()

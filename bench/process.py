@@ -50,8 +50,10 @@ class Process:
         folder: Path = ROOT,
         environment: Mapping[str, str] | None = None,
         is_pinned: bool = True,
+        ends_with_input: bool = True,
     ) -> None:
         self._command = ["taskset", "-c", str(FIRST), *command] if is_pinned else [*command]
+        self._ends_with_input = ends_with_input
         self._folder = folder
         self._environment = {**os.environ, **(environment or {})}
 
@@ -97,7 +99,8 @@ class Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.terminate()
+        if not self._ends_with_input:
+            self._process.terminate()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:

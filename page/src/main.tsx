@@ -1,7 +1,20 @@
 import { render } from "preact";
-import { App } from "./components/App";
-import { start } from "./store";
-import "./styles.css";
+import { startFeed } from "./state/feed";
+import { startSession } from "./state/session";
+import { App } from "./view/shell/App";
+import "./style/tokens.css";
+import "./style/base.css";
+import "./style/control.css";
+import "./style/frame.css";
+import "./style/sessions.css";
+import "./style/session.css";
+import "./style/transcript.css";
+import "./style/markdown.css";
+import "./style/tool.css";
+import "./style/composer.css";
+import "./style/views.css";
+import "./style/narrow.css";
 
-start();
+startFeed();
+startSession();
 render(<App />, document.getElementById("app") as HTMLElement);

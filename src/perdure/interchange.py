@@ -26,7 +26,7 @@ from perdure.errors import (
 )
 from perdure.line import write_line
 from perdure.store import FORMAT, Head, Session, Store, Verified
-from perdure.stores.jsonl_disk import Disk, unavailable
+from perdure.stores.disk import Disk, unavailable
 from perdure.stores.jsonl_stream import CHUNK_BYTES, LineStream
 
 

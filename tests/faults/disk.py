@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perdure.stores.jsonl_disk import Disk
+from perdure.stores.disk import Disk
 from tests.faults.power import Cut, Power, Write
 from tests.faults.record import Asked, Known
 

@@ -9,30 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.page.visitor import ARTEFACTS, WAIT_MS, rows, say
 from tests.serving import ServerProcess
 
-ARGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-ARTEFACTS = Path(__file__).parents[1] / "artefacts"
-WAIT_MS = 30_000
-
 pytestmark = pytest.mark.may_block  # playwright drives the browser on an event loop of its own
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(ARGS))
-        yield found
-        found.close()
 
 
 @pytest.fixture
@@ -48,20 +30,6 @@ def open_page(browser: Browser, address: str) -> tuple[Page, list[str]]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(address)
     return page, complaints
-
-
-def rows(page: Page) -> list[str]:
-    """The ids of the entries that the page shows, in order."""
-    return [
-        row.get_attribute("data-entry-id") or ""
-        for row in page.get_by_test_id("message").all()
-        if row.get_attribute("data-entry-id")
-    ]
-
-
-def say(page: Page, text: str) -> None:
-    page.get_by_test_id("composer").fill(text)
-    page.get_by_test_id("send").click()
 
 
 def test_two_pages_agree_and_catch_up_after_the_server_was_killed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -155,12 +156,28 @@ async def test_every_answer_has_the_safe_headers(client: httpx.AsyncClient) -> N
 def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     settings = Settings(data=str(tmp_path / "data"))
     token = load_token(settings)
+    assert token is not None
     assert len(token) >= 40
     assert load_token(settings) == token
     path = tmp_path / "data" / "token"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [each.name for each in path.parent.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_every_folder_that_the_data_needs_is_its_owner_s_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        load_token(Settings(data=str(tmp_path / "a" / "b" / "c")))
+    finally:
+        os.umask(before)
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in tmp_path.rglob("*")
+        if path.is_dir()
+    }
+    assert modes == {"a": 0o700, "b": 0o700, "c": 0o700}
 
 
 @pytest.mark.parametrize("content", ["", "short", "with a space in the middle", "é" * 20])

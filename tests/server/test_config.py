@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from perdure.errors import ConfigurationError
 from perdure.server.config import EXPLAINED, NAMES, Settings, load_settings
@@ -37,7 +38,11 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_LOOPS": "mine:make,mine:other",
         "PERDURE_WORKSPACE": "w",
         "PERDURE_DATA": "d",
+        "PERDURE_HOOKS": "h.json",
         "PERDURE_TOKEN": "0123456789abcdef",
+        "PERDURE_TOKENS": "t.toml",
+        "PERDURE_MAX_STREAMS": "18",
+        "PERDURE_REQUESTS_PER_S": "19.5",
         "PERDURE_HOSTS": "a,b",
         "PERDURE_ORIGINS": "https://a",
         "PERDURE_HEARTBEAT_S": "0.5",
@@ -59,6 +64,8 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     assert settings.loops == ("mine:make", "mine:other")
     assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
     assert (settings.retain_days, settings.retain_dry_run) == (17, False)
+    assert (settings.max_streams, settings.requests_per_s) == (18, 19.5)
+    assert str(settings.tokens_path) == "t.toml"
     assert settings.limits == Limits(12, 13, 14, 15.5, 16)
 
 
@@ -70,7 +77,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         ("port = 70000", "'port' in"),
         ("hosts = 'a'", "'hosts' in"),
         ("port = ", "cannot be read"),
-        ("routines = 1", "'routines' in .* is a table"),
+        ("plugins = 1", "'plugins' in .* is a table"),
         ("tables = {}", "'tables' in"),
         ("[server]\nport = 1", "'server' in"),
         ("heartbeat_s = 15", "'heartbeat_s' in"),
@@ -85,6 +92,41 @@ def test_a_file_that_is_wrong_is_refused_by_key_and_place(
     with pytest.raises(ConfigurationError, match=says) as caught:
         load(tmp_path)
     assert "perdure.toml" in str(caught.value)
+
+
+class Table(Struct, forbid_unknown_fields=True):
+    disabled: tuple[str, ...] = ()
+
+
+def test_a_table_of_the_file_belongs_to_who_reads_it(tmp_path: Path) -> None:
+    assert load(tmp_path).read_table("plugins", Table) == Table()
+    (tmp_path / "perdure.toml").write_text('port = 1\n[plugins]\ndisabled = ["a"]\n')
+    settings = load(tmp_path, {"PERDURE_TABLES": "x", "PERDURE_PLUGINS": "y"})
+    assert settings.port == 1
+    assert settings.read_table("plugins", Table) == Table(("a",))
+
+
+@pytest.mark.parametrize("content", ["disabled = 'a'", "enabled = ['a']", "disabled = [1]"])
+def test_a_table_that_is_malformed_is_refused_by_key_and_place(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "perdure.toml").write_text(f"[plugins]\n{content}\n")
+    says = r"\[plugins\] in perdure.toml is not valid: .*abled.*; there are disabled"
+    with pytest.raises(ConfigurationError, match=says):
+        load(tmp_path).read_table("plugins", Table)
+
+
+def test_hooks_are_those_of_the_setting_or_those_in_the_usual_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Settings().hook_files == ()
+    (tmp_path / "hooks.json").touch()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "hooks.json").touch()
+    assert Settings().hook_files == (Path("hooks.json"),)
+    assert Settings(data="d").hook_files == (Path("hooks.json"), Path("d/hooks.json"))
+    assert Settings(data="d", hooks="mine.json").hook_files == (Path("mine.json"),)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from perdure.codec import Entry, StoredEntry, read_entry
 from perdure.errors import JournalCorruptError, PerdureError
 from perdure.fact import LeafMoved
+from perdure.stores.disk import Disk
 from perdure.stores.jsonl import JsonlStore
-from perdure.stores.jsonl_disk import Disk
 from perdure.stores.jsonl_stream import verify_file
 from perdure.stores.memory import MemoryStore
 from perdure.stores.sqlite import SqliteStore, ledger

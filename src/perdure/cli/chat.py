@@ -23,6 +23,7 @@ from perdure.errors import StoreError, UnrecoverableError
 from perdure.loop import LoopFactory
 from perdure.server.config import Settings, load_settings
 from perdure.server.named_loop import NamedLoops
+from perdure.server.plugin_setting import installed_plugins
 from perdure.server.session.port import make_loop
 from perdure.server.session.turn import describe
 from perdure.store import check_session_id
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     given = {name: getattr(options, name) for name in ("store", "loop", "workspace")}
     settings = load_settings(given)
     factory = loop_factory(settings)
-    store = open_store(settings.store_url)
+    store = open_store(settings.store_url, plugins=installed_plugins(settings))
     with asyncio.Runner() as runner:
         try:
             agent = runner.run(open_agent(options.session_id, factory, store=store))
@@ -65,7 +66,7 @@ def loop_factory(settings: Settings) -> LoopFactory:
         LoopError: somebody else's factory failed.
 
     """
-    loops = NamedLoops(settings)
+    loops = NamedLoops(settings, installed_plugins(settings))
     make_loop(loops, loops.default)
     return loops.factory(loops.default)
 

@@ -15,8 +15,9 @@ from urllib.parse import unquote
 from perdure.errors import ConfigurationError, JournalCorruptError, StoreUnavailableError
 from perdure.salvage import SalvagingStore
 from perdure.server.config import Settings, load_settings
+from perdure.server.plugin_setting import installed_plugins
 from perdure.store import Store
-from perdure.stores import open_store
+from perdure.stores import open_store, shown_url
 
 DEFAULT_STORE = Settings().store_url
 
@@ -69,8 +70,8 @@ def open_for_reading(options: argparse.Namespace) -> ReadingStore:
     scheme, _, path = url.partition(":///")
     if scheme in {"sqlite", "jsonl"} and not Path(unquote(path)).exists():
         raise StoreUnavailableError(
-            f"there is no store at {url}: nothing was made. Name another with --store or "
-            "PERDURE_STORE; perdure chat and perdure serve make one for their first session"
+            f"there is no store at {shown_url(url)}: nothing was made. Name another with --store "
+            "or PERDURE_STORE; perdure chat and perdure serve make one for their first session"
         )
     return reading_store(store, url)
 
@@ -79,7 +80,9 @@ def reading_store(store: Store, url: str) -> ReadingStore:
     """The store, if it has what the verbs need; ConfigurationError else."""
     for verb in _READING:
         if not hasattr(store, verb):
-            raise ConfigurationError(f"the store {url} cannot be listed: it has no {verb}()")
+            raise ConfigurationError(
+                f"the store {shown_url(url)} cannot be listed: it has no {verb}()"
+            )
     return store  # type: ignore[return-value]  # checked just above
 
 
@@ -93,8 +96,9 @@ def open_for_writing(named: str | None) -> Store:
 
 
 def _open(named: str | None) -> tuple[str, Store]:
-    url = load_settings({"store": named}).store_url
-    store = open_store(url)
+    settings = load_settings({"store": named})
+    url = settings.store_url
+    store = open_store(url, plugins=installed_plugins(settings))
     if url.startswith("memory:"):
         raise ConfigurationError(
             "a memory store lives and ends with its process, so there is nothing in it to read; "

@@ -40,6 +40,7 @@ def add_to(verbs: Any) -> None:
 
 def _metavar(name: str, value: object) -> str:
     known = {"store": "URL", "data": "FOLDER", "workspace": "FOLDER", "loop": "NAME"}
+    known["tokens"] = "FILE"
     if name.endswith("_s"):
         return "SECONDS"
     return known.get(name, "NUMBER" if isinstance(value, int) else "TEXT")

@@ -1,13 +1,14 @@
 """Runs one command that cannot outlive its owner. A program of its own, not imported by others.
 
-    python -I -S lifeline.py REPORT_FD GRACE_S PROGRAM [ARGUMENT …]
+    python -I -S lifeline.py REPORT_FD[,INPUT_FD,ERROR_FD] GRACE_S PROGRAM [ARGUMENT …]
 
 Standard input is the lifeline: the owner holds its other end, so it closes when the owner lets go
 of it *or dies, by whatever signal*. Then, and also when the command has ended and left something
 running, the command's process group gets SIGTERM, and SIGKILL after the grace. On REPORT_FD it
 writes the group's id before the command starts, and the exit status when nothing is left of it
 (128 and the signal's number for a command that a signal ended). The command has a session of its
-own, the standard output and error of this program, and no input.
+own, and the standard output and error of this program, and no input, unless it is given an
+INPUT_FD and an ERROR_FD to have as its own.
 
 A process that leaves the group on purpose (setsid) is not followed.
 """
@@ -24,14 +25,18 @@ PR_SET_CHILD_SUBREAPER = 36
 
 def main() -> None:
     """Runs the command of the program's arguments and reports how it ended."""
-    report, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    report, *streams = map(int, sys.argv[1].split(","))
+    grace_s, command = float(sys.argv[2]), sys.argv[3:]
     adopt_orphans()
-    os.set_inheritable(report, False)
+    for fd in (report, *streams):
+        os.set_inheritable(fd, False)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    pid = start(command, report)
+    pid = start(command, report, streams)
+    for fd in streams:
+        os.close(fd)
     os.close(1)
     os.close(2)
     status = None
@@ -46,7 +51,7 @@ def main() -> None:
     os.write(report, b"%d\n" % status)
 
 
-def start(command: list[str], report: int) -> int:
+def start(command: list[str], report: int, streams: list[int]) -> int:
     """Starts the command in a session of its own, which reports itself before it can do harm."""
     executed, executing = os.pipe()
     pid = os.fork()
@@ -54,7 +59,9 @@ def start(command: list[str], report: int) -> int:
         try:
             os.setsid()
             os.write(report, b"%d\n" % os.getpid())
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(streams[0] if streams else os.open(os.devnull, os.O_RDONLY), 0)
+            if streams:
+                os.dup2(streams[1], 2)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             os.execv(command[0], command)

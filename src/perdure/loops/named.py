@@ -1,7 +1,7 @@
 """A loop by its name, as `perdure serve --loop NAME` takes it.
 
 `shell` · `provider:model` (a model without a workspace) · `module:attribute` (a loop factory of
-yours, imported).
+yours, imported) · the name of a plugin's loop.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from perdure.errors import ConfigurationError
 from perdure.loop import LoopFactory, as_factory
+from perdure.plugin import Plugins
 
 KNOWN = (
     "known are shell, provider:model (such as anthropic:claude-sonnet-5-5 or "
@@ -25,10 +26,13 @@ _MODEL_OF_KEY = {
 }
 
 
-def loop_by_name(name: str, *, workspace: Path, system: str | None = None) -> LoopFactory:
+def loop_by_name(
+    name: str, *, workspace: Path, system: str | None = None, plugins: Plugins | None = None
+) -> LoopFactory:
     """The loop factory of this name; `workspace` is for loops that work in a folder.
 
-    `system` is for loops over a model. What else a factory needs, a key say, is missed when it is
+    `system` is for loops over a model. A name without a colon is looked for in `plugins`, which
+    without it are all that there are. What else a factory needs, a key say, is missed when it is
     called and not before.
 
     Raises:
@@ -40,7 +44,9 @@ def loop_by_name(name: str, *, workspace: Path, system: str | None = None) -> Lo
 
         return Shell(workspace)
     first, colon, rest = name.partition(":")
-    if not (first and colon and rest):
+    if not colon and name:
+        return _of_plugin(name, Plugins() if plugins is None else plugins)
+    if not (first and rest):
         raise ConfigurationError(f"unknown loop {name!r}; {KNOWN}")
     if is_module(name):
         return _imported(first, rest)
@@ -50,6 +56,17 @@ def loop_by_name(name: str, *, workspace: Path, system: str | None = None) -> Lo
     if not is_provider(first):
         raise ConfigurationError(f"unknown loop {name!r}: no provider {first!r}; {KNOWN}")
     return Model(name, system=system)
+
+
+def _of_plugin(name: str, plugins: Plugins) -> LoopFactory:
+    factory = plugins.loop(name)
+    if factory is not None:
+        return factory
+    plugins.check()  # it may be a broken one that has it
+    known = "".join(f", {each}" for each in plugins.loop_names)
+    raise ConfigurationError(
+        f"unknown loop {name!r}; {KNOWN}" + (f"; of plugins{known[1:]}" if known else "")
+    )
 
 
 def is_module(name: str) -> bool:

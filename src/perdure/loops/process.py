@@ -50,25 +50,35 @@ class Process:
         self._reading: dict[int, None] = {}
         self._popen: subprocess.Popen[bytes] | None = None
 
-    def start(self, command: Sequence[str | bytes], *, cwd: Path, env: Mapping[str, str]) -> None:
+    def start(
+        self,
+        command: Sequence[str | bytes],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: tuple[int, int] | None = None,
+    ) -> None:
         """Starts the command in the folder `cwd`.
+
+        `streams` are descriptors to have as standard input and error; they stay the caller's.
 
         Raises:
             OSError: it cannot be started; nothing runs.
             ValueError: an argument holds a NUL.
 
         """
-        (alive_in, alive_out), (output, output_in), (report, report_in) = _pipes(3)
+        (alive_in, alive_out), (output, output_in), (report, report_in) = make_pipes(3)
         try:
             supervisor = [sys.executable, "-I", "-S", str(_LIFELINE)]
+            passed = (report_in, *(streams or ()))
             self._popen = subprocess.Popen(
-                [*supervisor, str(report_in), str(self._grace_s), *command],
+                [*supervisor, ",".join(map(str, passed)), str(self._grace_s), *command],
                 cwd=cwd,
                 env=env,
                 stdin=alive_in,
                 stdout=output_in,
                 stderr=output_in,
-                pass_fds=(report_in,),
+                pass_fds=passed,
                 start_new_session=True,
             )
         except BaseException:
@@ -195,7 +205,7 @@ class Process:
         os.close(fd)
 
 
-def _pipes(count: int) -> list[tuple[int, int]]:
+def make_pipes(count: int) -> list[tuple[int, int]]:
     """That many pipes, or none where the descriptors do not suffice."""
     made: list[tuple[int, int]] = []
     try:

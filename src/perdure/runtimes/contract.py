@@ -62,6 +62,13 @@ class Runtime(Protocol):
         """
         ...
 
+    async def confirm(self, key: str) -> None:
+        """Says that the result of this key is stored, so that it need not be handed over again.
+
+        Raises nothing: where the runtime is lost meanwhile, the result comes late once more.
+        """
+        ...
+
     async def until_lost(self) -> str:
         """Waits until the runtime is lost, or closed, and says why."""
         ...

@@ -105,6 +105,11 @@ class LocalRuntime:
         """The id of this life."""
         return self._runtime_id
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self._is_closed
+
     async def tools(self) -> Sequence[ToolSpec]:
         """The tools of the workspace, then those of each source that can be reached.
 
@@ -187,6 +192,9 @@ class LocalRuntime:
             result = replace(run.result, call_id=call.call_id)
         provider = result.provider if isinstance(result.provider, dict) else {}
         return replace(result, provider={**provider, SEEN_BEFORE: True})
+
+    async def confirm(self, key: str) -> None:
+        """Does nothing: what was returned in this process has arrived."""
 
     async def until_lost(self) -> str:
         """Waits until it is closed."""

@@ -81,6 +81,8 @@ class Workspace:
 
     def _walk(self, path: str, opened: ExitStack, *, make_parents: bool) -> Place:
         ahead = deque(self._names(path, path))
+        if len(ahead) > MAX_DEPTH:  # before anything is made
+            raise ToolFailure(f"{clean_text(path)}: more than {MAX_DEPTH} names")
         folders, names = [self._root], list[str]()
         links = 0
         while ahead:

@@ -13,19 +13,24 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from perdure.errors import ConfigurationError
 from perdure.server.session.limit import Limits
+from perdure.stores import shown_url
 
 FILE_NAME = "perdure.toml"
+HOOKS_NAME = "hooks.json"
 PREFIX = "PERDURE_"
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+
+
+T = TypeVar("T", bound=Struct)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,13 +38,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `store` None is a SQLite file in `data`; `loop` None is the first one that can run here, and
     `loops` are the `module:attribute`s that a session may choose beside it. `token` None is one
-    that is made at first start and kept in `data`. `hosts` are further Host names to answer to,
-    `origins` further origins (`https://name`) that a browser may send. What bounds sessions and
+    that is made at first start and kept in `data`; `tokens` None is `tokens.toml` there. `hosts`
+    are further Host names to answer to, `origins` further origins (`https://name`) that a browser
+    may send. `max_streams` and `requests_per_s` are for each principal. What bounds sessions and
     turns is explained in `limit.Limits`. `retain_days` None keeps sessions for ever; where it
     is set old ones are named in the log, and deleted only where `retain_dry_run` is false.
+    `hooks` None is a `hooks.json` in the working folder and one in `data`, if they are there.
 
-    `tables` are the file's tables, as they are: each belongs to the room that reads it. Neither the
-    environment nor the command line sets them.
+    `tables` are the file's tables, as they are: each belongs to the room that reads it, with
+    `read_table`. Neither the environment nor the command line sets them.
     """
 
     store: str | None = None
@@ -49,10 +56,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loops: tuple[str, ...] = ()
     workspace: str = "."
     data: str = "perdure-data"
+    hooks: str | None = None
     token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}$")] | None = None
+    tokens: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     heartbeat_s: Annotated[float, Meta(gt=0, le=14)] = 10.0
+    max_streams: Positive = 500
+    requests_per_s: Annotated[float, Meta(ge=1)] = 1000.0
     max_body_bytes: Positive = 32 * 1024 * 1024
     backlog_bytes: Positive = 4 * 1024 * 1024
     snapshot_every: Positive = Limits.snapshot_every
@@ -66,10 +77,22 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_format: Literal["text", "json"] = "text"
     tables: Mapping[str, Mapping[str, Any]] = {}
 
+    def __repr__(self) -> str:
+        """Everything but the secrets."""
+        shown = {name: getattr(self, name) for name in NAMES}
+        shown["token"] = None if self.token is None else "…"
+        shown["store"] = None if self.store is None else shown_url(self.store)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     @property
     def store_url(self) -> str:
         """The store's URL."""
         return self.store or f"sqlite:///{Path(self.data) / 'sessions.db'}"
+
+    @property
+    def tokens_path(self) -> Path:
+        """The file of tokens, which need not be there unless `tokens` names it."""
+        return Path(self.tokens or Path(self.data) / "tokens.toml")
 
     @property
     def limits(self) -> Limits:
@@ -86,18 +109,47 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         except ValueError:
             return False
 
+    @property
+    def hook_files(self) -> tuple[Path, ...]:
+        """The files of hooks to read."""
+        if self.hooks is not None:
+            return (Path(self.hooks),)
+        usual = (Path(HOOKS_NAME), Path(self.data) / HOOKS_NAME)
+        return tuple(path for path in usual if path.exists())
+
+    def read_table(self, name: str, kind: type[T]) -> T:
+        """The file's table of this name as a Struct of this kind, which refuses unknown keys.
+
+        Raises:
+            ConfigurationError: it does not fit; names the file, the key and what there is.
+
+        """
+        try:
+            return msgspec.convert(self.tables.get(name, {}), kind)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(
+                f"[{name}] in {FILE_NAME} is not valid: {error}; there are "
+                + ", ".join(kind.__struct_fields__)
+            ) from error
+
     def check(self) -> None:
         """Refuses combinations that cannot be meant.
 
         Raises:
-            ConfigurationError: the server would be open to others with a token nobody chose, or
-                its workspace is no folder.
+            ConfigurationError: the server would be open to others with a token nobody chose, its
+                tokens file is not there, or its workspace is no folder.
 
         """
-        if not self.is_loopback and self.token is None:
+        has_tokens = self.tokens_path.exists()
+        if not self.is_loopback and self.token is None and not has_tokens:
             raise ConfigurationError(
                 f"host {self.host!r} is reachable from other machines: set a token of your own "
-                f"first ({PREFIX}TOKEN, or token in {FILE_NAME}), or listen on 127.0.0.1"
+                f"first ({PREFIX}TOKEN, or token in {FILE_NAME}), make tokens for people (perdure "
+                "token add), or listen on 127.0.0.1"
+            )
+        if self.tokens is not None and not has_tokens:
+            raise ConfigurationError(
+                f"there is no tokens file {self.tokens!r}: perdure token add makes it"
             )
         if not Path(self.workspace).is_dir():
             raise ConfigurationError(
@@ -105,7 +157,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-TABLES = frozenset({"routines"})
+TABLES = frozenset({"plugins"})
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")
@@ -119,10 +171,14 @@ EXPLAINED = {
     "loops": "further module:attributes that a session may choose, with commas",
     "workspace": "the folder where tools run",
     "data": "the folder for the server's own files, its token for one",
+    "hooks": "a file of hooks; else hooks.json in this folder and in the data folder",
     "token": "the token to ask for, 16 to 512 visible characters; made at first start",
+    "tokens": "the file of tokens for several people; tokens.toml in the data folder",
     "hosts": "further Host names to answer to, with commas",
     "origins": "further origins that a browser may send (https://name), with commas",
     "heartbeat_s": "seconds between the heartbeats of a stream",
+    "max_streams": "so many streams each principal may have open at once",
+    "requests_per_s": "so many requests a second each principal may make, over some seconds",
     "max_body_bytes": "the largest body of a request that is taken",
     "backlog_bytes": "how much may wait for a viewer that does not read, before it is cut off",
     "snapshot_every": "the state of a session is kept every so many entries",

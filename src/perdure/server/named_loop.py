@@ -11,17 +11,20 @@ from perdure.errors import ConfigurationError, PerdureError
 from perdure.loop import LoopFactory
 from perdure.loops import default_loop_name, loop_by_name
 from perdure.loops.named import is_module
+from perdure.plugin import Plugins
 from perdure.server.config import Settings
 
 
 class NamedLoops:
     """Loops that run their tools in the settings' workspace; each is made once.
 
-    A session may choose the default, `shell`, any `provider:model`, and of the loops that have to
-    be imported those that the setting `loops` names: who may send does not choose what is imported.
+    A session may choose the default, `shell`, any `provider:model`, any loop of a plugin, and of
+    the loops that have to be imported those that the setting `loops` names: who may send does not
+    choose what is imported.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, plugins: Plugins | None = None) -> None:
+        self._plugins = plugins
         self._workspace = Path(settings.workspace)
         self._default = settings.loop or default_loop_name(os.environ)
         self._importable = {self._default, *settings.loops}
@@ -63,5 +66,7 @@ class NamedLoops:
                     f"the loop {name!r} is not one that this server offers; whoever runs it can "
                     "name it in the setting loops"
                 )
-            self._factories[name] = loop_by_name(name, workspace=self._workspace)
+            self._factories[name] = loop_by_name(
+                name, workspace=self._workspace, plugins=self._plugins
+            )
         return self._factories[name]

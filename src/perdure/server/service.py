@@ -20,8 +20,6 @@ from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
 from perdure.server.journal import JournalStore
 from perdure.server.problem import Refused
-from perdure.server.routine.registry import RoutineRegistry
-from perdure.server.routine.table import apply_table, read_table
 from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
@@ -29,6 +27,7 @@ from perdure.server.telemetry.metrics import Metrics
 from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
 from perdure.server.telemetry.tracing import Tracing
 from perdure.store import Store
+from perdure.stores import shown_url
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,6 @@ class Service:
     loops: Loops
     feed: Feed
     registry: Registry
-    routines: RoutineRegistry
     observer: Observer
     metrics: Metrics | None
 
@@ -97,9 +95,9 @@ def as_journal_store(store: Store, url: str) -> JournalStore:
     """
     if not hasattr(store, "page_entries"):
         raise ConfigurationError(
-            f"{url!r} cannot be served: JSON lines is the library's and the interchange format, "
-            "without listings, pages or hints, so every look would read whole files. Serve a "
-            "SQLite file (sqlite:///file.db)"
+            f"{shown_url(url)!r} cannot be served: JSON lines is the library's and the "
+            "interchange format, without listings, pages or hints, so every look would read whole "
+            "files. Serve a SQLite file (sqlite:///file.db)"
         )
     return cast("JournalStore", store)
 
@@ -130,8 +128,6 @@ async def open_service(
     listeners: list[TurnListener] = [TurnLog()]
     observer = Observer(feed, listeners)
     registry = Registry(store, loops, observer, limits=settings.limits)
-    routines = RoutineRegistry(store, registry, loops.prepare)
-    wanted = read_table(settings.tables)
     metrics = None
     with suppress(MissingExtraError):  # nobody has to count
         metrics = Metrics(
@@ -140,7 +136,6 @@ async def open_service(
                 "viewers": ("Streams that are open.", lambda: feed.viewer_count),
                 "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
                 "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
-                "routines": ("Routines.", lambda: len(routines.keeper)),
             }
         )
         listeners.append(metrics)
@@ -148,10 +143,8 @@ async def open_service(
         listeners.append(Tracing(loops.default))
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
-        await routines.keeper.load()
-        await apply_table(routines, wanted)
-        async with keeping, routines.keeper.keeping():
-            yield Service(settings, store, loops, feed, registry, routines, observer, metrics)
+        async with keeping:
+            yield Service(settings, store, loops, feed, registry, observer, metrics)
     finally:
         feed.end_streams()
         await registry.close()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from perdure.errors import ConfigurationError, MissingExtraError, UnknownSchemeError
+from perdure.plugin import Plugins
 from perdure.store import Store
 
 SCHEMES = ("memory://", "jsonl:///folder", "sqlite:///file.db")
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, plugins: Plugins | None = None) -> Store:
     """The store of a URL; a path has three slashes where it is relative, four where absolute.
 
-    Nothing is read or written before the first verb; the store's module is imported here.
+    Nothing is read or written before the first verb; the store's module is imported here. A scheme
+    that is none of Perdure's is looked for in `plugins`, which without it are all that there are.
 
     Raises:
         UnknownSchemeError: no store serves this scheme; the error lists those that do.
@@ -22,12 +26,14 @@ def open_store(url: str) -> Store:
         raise ConfigurationError(f"a store's URL is a string, not {url!r}")
     scheme, separator, rest = url.partition("://")
     if not separator:
-        raise UnknownSchemeError(url, SCHEMES)
+        raise UnknownSchemeError(shown_url(url), SCHEMES)
     scheme = scheme.lower()
     match scheme:
         case "memory":
             if rest.strip("/"):
-                raise ConfigurationError(f"{url!r}: a memory store has no path; write memory://")
+                raise ConfigurationError(
+                    f"{shown_url(url)!r}: a memory store has no path; write memory://"
+                )
             from perdure.stores.memory import MemoryStore
 
             return MemoryStore()
@@ -45,22 +51,41 @@ def open_store(url: str) -> Store:
 
             return SqliteStore(_path(url, scheme, rest))
         case _:
-            raise UnknownSchemeError(url, SCHEMES)
+            return _of_plugin(url, scheme, Plugins() if plugins is None else plugins)
+
+
+def _of_plugin(url: str, scheme: str, plugins: Plugins) -> Store:
+    opener = plugins.store(scheme)
+    if opener is not None:
+        return opener(url)
+    plugins.check()  # it may be a broken one that has it
+    raise UnknownSchemeError(shown_url(url), (*SCHEMES, *plugins.schemes))
+
+
+_PASSWORD = re.compile(r"(?:(?<=://)|^)([^/?#@:]*):.*@")
+_SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:pass|token|secret|key|cred)[^=&#]*)=[^&#]*")
+
+
+def shown_url(url: object) -> str:
+    """The URL without what is secret in it, for a log or an error: passwords, keys, tokens."""
+    return _SECRET.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", str(url)))
 
 
 def _path(url: str, scheme: str, rest: str) -> str:
     from urllib.parse import unquote
 
+    shown = shown_url(url)
     spelling = f"write {scheme}:///relative/path or {scheme}:////absolute/path"
     host, slash, path = rest.partition("/")
     if host or not slash:
-        named = f"names a host, {host!r}" if host else "has no path"
-        raise ConfigurationError(f"{url!r} {named}: {spelling}")
+        named = "names a host" if host else "has no path"
+        raise ConfigurationError(f"{shown!r} {named}: {spelling}")
     path = unquote(path)
     if not path.strip("/") or "\x00" in path:
-        raise ConfigurationError(f"{url!r} has no path of its own: {spelling}")
+        raise ConfigurationError(f"{shown!r} has no path of its own: {spelling}")
     if "?" in rest or "#" in rest:
         raise ConfigurationError(
-            f"{url!r} has a query or a fragment, which a path has not: write ? as %3F and # as %23"
+            f"{shown!r} has a query or a fragment, which a path has not: write ? as %3F and # as "
+            "%23"
         )
     return path

@@ -34,7 +34,7 @@ from perdure.store import (
     new_session,
     read_session,
 )
-from perdure.stores.jsonl_disk import Disk
+from perdure.stores.disk import Disk
 from perdure.stores.jsonl_file import Append, Folder, JournalFile
 from perdure.stores.jsonl_name import SUFFIX, is_hashed, is_plain, name_of
 from perdure.stores.jsonl_writers import Landing, Writers

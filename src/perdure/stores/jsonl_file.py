@@ -28,7 +28,7 @@ from perdure.errors import (
 from perdure.fact import Gap
 from perdure.line import read_line
 from perdure.store import Receipt, Session, Verified, place_batch, receipt_of
-from perdure.stores.jsonl_disk import Disk, identity, unavailable, uncertain
+from perdure.stores.disk import Disk, identity, unavailable, uncertain
 from perdure.stores.jsonl_name import SUFFIX, draft_name, is_draft, is_hashed, name_of
 from perdure.stores.jsonl_salvage import salvage_file
 from perdure.stores.jsonl_scan import frame, read_on

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perdure.codec import StoredEntry
 from perdure.fact import Gap
 from perdure.store import read_session
-from perdure.stores.jsonl_disk import Disk
+from perdure.stores.disk import Disk
 from perdure.stores.jsonl_name import is_hashed
 from perdure.stores.jsonl_scan import read_sound_line
 from perdure.stores.piece import Piece, sound_pieces

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from perdure.codec import StoredEntry
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.store import Head, Session, Verified, read_session
-from perdure.stores.jsonl_disk import Disk, identity
+from perdure.stores.disk import Disk, identity
 from perdure.stores.jsonl_scan import read_on
 from perdure.stores.jsonl_sound import Sound, read_header
 

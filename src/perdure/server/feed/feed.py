@@ -28,6 +28,10 @@ RETRY_MS, RETRY_SPREAD_MS = 1000, 4000
 """When viewers come back whose streams the server ended: so late, and spread over so long."""
 
 
+_Scope = tuple[str, str | None]
+"""Of a listing: where the server is mounted, and whose sessions it has (None: all)."""
+
+
 class Feed:
     """The streams of one server. Everything happens on one event loop."""
 
@@ -46,8 +50,8 @@ class Feed:
         # By session id, then by incarnation and by where the server is mounted.
         self._followers: dict[str, dict[tuple[str, str], Follower]] = {}
         self._viewers: dict[Viewer, None] = {}  # sets in the order of coming
-        self._listings: dict[str, Ring] = {}
-        self._listing_viewers: dict[Viewer, str] = {}
+        self._listings: dict[_Scope, Ring] = {}
+        self._listing_viewers: dict[Viewer, _Scope] = {}
         self._unsubscribe: Callable[[], None] | None = None
         self._beats: asyncio.Task[None] | None = None
         self._ending: dict[asyncio.Task[None], None] = {}
@@ -72,12 +76,16 @@ class Feed:
         """A session's status, turn or queue changed."""
         for follower in self._of(look.session_id):
             follower.status(look)
-        for root, ring in self._listings.items():
-            data = frame.status(look, root)
-            ring.push(Item(0, data, data, look.session_id))
-            ring.trim()
-        for viewer in tuple(self._listing_viewers):
-            viewer.wake(len(data))
+        sizes: dict[_Scope, int] = {}
+        for (root, owner), ring in self._listings.items():
+            if owner is None or owner == look.owner:
+                data = frame.status(look, root)
+                ring.push(Item(0, data, data, look.session_id))
+                ring.trim()
+                sizes[root, owner] = len(data)
+        for viewer, scope in tuple(self._listing_viewers.items()):
+            if scope in sizes:
+                viewer.wake(sizes[scope])
 
     async def watch(
         self,
@@ -86,12 +94,13 @@ class Feed:
         look: Callable[[str], Awaitable[SessionLook]],
         partials: Callable[[str], Sequence[Partial]],
         listing: bool = False,
+        owner: str | None = None,
         root: str = "",
     ) -> Viewer:
         """A viewer of these sessions, each from its cursor on, or from now on where it is None.
 
-        `listing` adds the changes of status of all sessions; `root` is where the server is mounted
-        for this viewer. Give it back with `leave`.
+        `listing` adds the changes of status of all sessions, or of those of one `owner`; `root` is
+        where the server is mounted for this viewer. Give it back with `leave`.
 
         Raises:
             SessionNotFoundError, UnrecoverableError, StoreError: of one of the sessions.
@@ -120,15 +129,16 @@ class Feed:
                 continue
             fits = cursor.fits(found.session.incarnation, found.last_seq)
             watched.append(Watched(follower, cursor.seq if fits else 0, shown, is_void=not fits))
+        scope = (root, owner)
         viewer = Viewer(
             self._store,
             watched,
-            listing=self._listings.setdefault(root, Ring(LISTING_BYTES)) if listing else None,
+            listing=self._listings.setdefault(scope, Ring(LISTING_BYTES)) if listing else None,
             backlog_bytes=self._backlog_bytes,
             has_bookmark=any(cursor is None for _, cursor in wanted),
         )
         if listing:
-            self._listing_viewers[viewer] = root
+            self._listing_viewers[viewer] = scope
         self._add(viewer)
         return viewer
 
@@ -155,9 +165,9 @@ class Feed:
     def leave(self, viewer: Viewer) -> None:
         """Lets a viewer go; with the last one of a session goes all that was held for it."""
         self._viewers.pop(viewer, None)
-        root = self._listing_viewers.pop(viewer, None)
-        if root is not None and root not in self._listing_viewers.values():
-            del self._listings[root]
+        scope = self._listing_viewers.pop(viewer, None)
+        if scope is not None and scope not in self._listing_viewers.values():
+            del self._listings[scope]
         for follower in viewer.followers:
             follower.viewers.pop(viewer, None)
             if not follower.viewers:

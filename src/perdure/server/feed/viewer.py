@@ -204,6 +204,13 @@ class Viewer:
         self._farewell = frame.retry(retry_ms)
         self.close()
 
+    def expel(self) -> None:
+        """Ends it now: what waits for it is not sent, and whoever does not read is cut off."""
+        if self._is_sending:
+            self._cut()
+        else:
+            self.close()
+
     def close(self) -> None:
         """Ends it: `next` returns None from here on."""
         self._is_closed = True

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.codec import encode
 from perdure.errors import MissingExtraError, PerdureError
+from perdure.plugin import Plugins
 from perdure.server.config import Settings
-from perdure.server.http.auth import Access, load_token
+from perdure.server.hook.hooks import Hooks
+from perdure.server.hook.setup import load_hooks
+from perdure.server.http.auth import (
+    Access,
+    check_right,
+    grant_of,
+    grant_of_request,
+    load_keyring,
+    load_token,
+)
+from perdure.server.http.guard import admit, guard
 from perdure.server.http.openapi import make_document
 from perdure.server.http.operation import OPERATIONS, Operation
 from perdure.server.http.outer import Outer
@@ -27,6 +40,7 @@ from perdure.server.http.session_route import wanted_of
 from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.server.journal import JournalStore
 from perdure.server.named_loop import NamedLoops
+from perdure.server.plugin_setting import installed_plugins
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session.port import Loops
@@ -38,20 +52,33 @@ def create_app(
     *,
     store: JournalStore | None = None,
     loops: Loops | None = None,
+    plugins: Plugins | None = None,
+    hooks: Hooks | None = None,
 ) -> Starlette:
     """The application. At its startup its store opens and becomes its own; both end with it.
 
     A `store` that is given is the caller's to own and to close. Without `loops` they are those that
-    this machine can run. An application that is mounted needs its lifespan run by the outer one.
+    this machine can run; `plugins` are what is installed and not disabled, and `hooks` those of
+    the settings' files and the plugins. An application that is mounted needs its lifespan run by
+    the outer one.
 
     Raises:
-        ConfigurationError: the settings cannot work.
+        ConfigurationError: the settings cannot work, or a plugin or a file of hooks is broken.
 
     """
     settings = config or Settings()
     settings.check()
+    added = installed_plugins(settings) if plugins is None else plugins
+    added.check()
+    if hooks is None:
+        hooks = load_hooks(settings.hook_files, added, folder=Path(settings.workspace))
     access = Access(
-        load_token(settings), host=settings.host, hosts=settings.hosts, origins=settings.origins
+        load_keyring(settings, load_token(settings)),
+        host=settings.host,
+        hosts=settings.hosts,
+        origins=settings.origins,
+        requests_per_s=settings.requests_per_s,
+        max_streams=settings.max_streams,
     )
 
     @asynccontextmanager
@@ -60,18 +87,21 @@ def create_app(
             served = store
             if served is None:
                 url = settings.store_url
-                served = as_journal_store(await stack.enter_async_context(open_store(url)), url)
+                served = as_journal_store(
+                    await stack.enter_async_context(open_store(url, plugins=added)), url
+                )
                 await stack.enter_async_context(
                     own_store(served, f"an application in process {os.getpid()}")
                 )
-            known = loops or NamedLoops(settings)
+            known = loops or NamedLoops(settings, added)
             app.state.service = await stack.enter_async_context(
                 open_service(settings, served, known)
             )
+            await stack.enter_async_context(_keeping_up(access))
             yield
 
     app = App(
-        routes=make_routes(),
+        routes=[*make_routes(), *plugin_routes(added)],
         lifespan=lifespan,
         middleware=[Middleware(Outer, access=access)],
         exception_handlers={
@@ -81,7 +111,20 @@ def create_app(
         },
     )
     app.router.redirect_slashes = False
+    app.state.hooks = hooks
+    app.state.access = access
     return app
+
+
+@asynccontextmanager
+async def _keeping_up(access: Access) -> AsyncIterator[None]:
+    """Inside the block the tokens file is followed, and streams end when their token does."""
+    watching = asyncio.create_task(access.keyring.watch(access.connections.end_invalid))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
 
 
 class App(Starlette):
@@ -109,18 +152,47 @@ def make_routes() -> list[Route]:
     ]
 
 
+def plugin_routes(plugins: Plugins) -> list[Mount]:
+    """The routes of each plugin that has some, under its own address; they are for admins."""
+    return [
+        Mount(
+            f"/v1/plugins/{plugin.name}",
+            routes=plugin.routes,
+            middleware=[Middleware(ForAdmins)],
+        )
+        for plugin in plugins.sound.values()
+        if plugin.routes
+    ]
+
+
+class ForAdmins:
+    """ASGI middleware around what does not ask whose a session is."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets an admin's request in."""
+        grant = grant_of(scope)
+        if grant is not None:
+            check_right(grant, "operate")
+        await self._app(scope, receive, send)
+
+
 def _route(path: str, operations: Sequence[Operation]) -> Route:
     methods = [operation.method for operation in operations]
     segments = path.replace("}", ":segment}")
     if operations[0].handler is None:
         return Route(segments, StreamEndpoint(), methods=methods, name=operations[0].name)
-    handlers = {operation.method: operation.handler for operation in operations}
-    handlers["HEAD"] = handlers.get("GET")
+    by_method = {operation.method: operation for operation in operations}
 
     async def endpoint(request: Request) -> Response:
-        handler = handlers[request.method]
-        assert handler is not None
-        return await handler(request.app.state.service, request)
+        service: Service = request.app.state.service
+        operation = by_method["GET" if request.method == "HEAD" else request.method]
+        assert operation.handler is not None
+        has_body = operation.body is not None
+        await guard(service, request, operation.needs, has_body=has_body)
+        return await operation.handler(service, request)
 
     return Route(segments, endpoint, methods=methods, name=operations[0].name)
 
@@ -132,7 +204,11 @@ class StreamEndpoint:
         """Streams until one side ends it."""
         request = Request(scope)
         service: Service = request.app.state.service
+        access: Access = request.app.state.access
+        grant = grant_of_request(request)
+        check_right(grant, "read")
         wanted, listing = wanted_of(request)
+        await admit(service, grant, (session_id for session_id, _ in wanted))
         if request.method == "HEAD":
             for session_id, _ in wanted:
                 await service.registry.look(session_id)
@@ -140,14 +216,17 @@ class StreamEndpoint:
                 scope, receive, send
             )
             return
-        viewer = await service.feed.watch(
-            wanted,
-            look=service.registry.look,
-            partials=service.registry.partials,
-            listing=listing,
-            root=root_of(request),
-        )
-        await send_stream(service.feed, viewer, scope, receive, send)
+        with access.connections.hold(grant) as hold:
+            viewer = await service.feed.watch(
+                wanted,
+                look=service.registry.look,
+                partials=service.registry.partials,
+                listing=listing,
+                owner=grant.scope,
+                root=root_of(request),
+            )
+            hold.ends_by(viewer.expel)
+            await send_stream(service.feed, viewer, scope, receive, send)
 
 
 async def _get_document(request: Request) -> Response:
@@ -155,6 +234,7 @@ async def _get_document(request: Request) -> Response:
 
 
 async def _get_metrics(request: Request) -> Response:
+    check_right(grant_of_request(request), "measure")
     metrics = request.app.state.service.metrics
     if metrics is None:
         raise MissingExtraError("/metrics", "metrics")

@@ -1,16 +1,17 @@
-"""Who may talk to the server: the token, its cookie, the Host names and the origins.
+"""Who may talk to the server: tokens, their cookies, the Host names and the origins.
 
 The page's own files, the liveness answer and the API's description are public: they hold nothing of
-anybody. Everything else needs the token, as `Authorization: Bearer` or as the cookie that opening
-the printed address gives. The cookie is not the token: it is derived from it.
+anybody. Everything else needs a token, as `Authorization: Bearer` or as the cookie that opening
+the address with the token in it gives. The cookie is not the token: it is derived from it, and
+counts for as long.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import ipaddress
+import logging
 import os
 import re
 import secrets
@@ -18,13 +19,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import Scope
 
 from perdure.errors import ConfigurationError
+from perdure.server.access.connection import Connections
+from perdure.server.access.keyring import Keyring
+from perdure.server.access.limit import FailureLimit, RequestLimit
+from perdure.server.access.principal import RIGHTS, ROLES, Grant, Right
+from perdure.server.access.token_file import cookie_of
 from perdure.server.config import Settings
 from perdure.server.problem import Refused
+from perdure.stores.disk import Disk
+
+log = logging.getLogger("perdure.server")
+
+GRANT = "perdure.grant"
+"""What a request's token grants, in its scope; not there on a public path."""
 
 PUBLIC = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/favicon.ico"})
 _ASSETS = "/assets/"
@@ -32,21 +44,52 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?")
 _TOKEN = re.compile(r"[!-~]{16,512}")
 
 
+def grant_of(scope: Scope) -> Grant | None:
+    """What the token of a request grants that was let in; None on a public path."""
+    found: Grant | None = scope.get(GRANT)
+    return found
+
+
+def grant_of_request(request: Request) -> Grant:
+    """What the token of a request grants whose path is not public."""
+    found = grant_of(request.scope)
+    assert found is not None
+    return found
+
+
+def check_right(grant: Grant, right: Right) -> None:
+    """Returns if the grant's role has the right.
+
+    Raises:
+        Refused: 403; which session it was about makes no difference.
+
+    """
+    if not grant.may(right):
+        able = ", ".join(role for role in ROLES if right in RIGHTS[role])
+        raise Refused(
+            403,
+            "not_allowed",
+            f"a token of the role {grant.role!r} may not do this; these roles may: {able}",
+        )
+
+
 class Access:
     """Decides about requests by their scope alone, before anything of the body is read."""
 
     def __init__(
         self,
-        token: str,
+        keyring: Keyring,
         *,
         host: str = "127.0.0.1",
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        requests_per_s: float = 1000,
+        max_streams: int = 500,
     ) -> None:
-        self._token = token.encode()
-        key = hmac.digest(self._token, b"perdure cookie", "sha256")
-        self._cookie = key.hex()
-        self._cookie_name = "perdure_" + hashlib.sha256(b"name" + key).hexdigest()[:12]
+        self.keyring = keyring
+        self.connections = Connections(keyring, max_streams)
+        self._requests = RequestLimit(requests_per_s)
+        self._failures = FailureLimit()
         self._hosts = {"localhost", "127.0.0.1", "::1"}
         self._hosts |= {_plain_host(name) for name in hosts}
         self._any_address = host in {"0.0.0.0", "::"}
@@ -54,11 +97,12 @@ class Access:
             self._hosts.add(_plain_host(host))
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
 
-    def check(self, scope: Scope) -> None:
-        """Returns if the request may go on.
+    def check(self, scope: Scope) -> Grant | None:
+        """What the request's token grants; None if the path is public.
 
         Raises:
-            Refused: 421 by its Host, 403 by its Origin, 401 without the token.
+            Refused: 421 by its Host, 403 by its Origin, 401 without a token that counts, 429 for
+                too many requests of its principal, or without a token.
 
         """
         headers = _headers(scope)
@@ -66,15 +110,19 @@ class Access:
         self._check_origin(headers.get(b"origin", []), host)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in PUBLIC or path.startswith(_ASSETS):
-            return
-        if not (self._has_bearer(headers) or self._has_cookie(headers)):
+            return None
+        grant = self._of_bearer(headers) or self._of_cookies(headers, host)
+        if grant is None:
+            self._fail(scope, has_tried=b"authorization" in headers)
             raise Refused(
                 401,
                 "unauthorised",
-                "open the address that the server printed at its start, or send its token as "
-                "'Authorization: Bearer …'",
+                "open the address that the server printed at its start, or send a token as "
+                "'Authorization: Bearer …'; one that counted may have expired or been revoked",
                 headers={"www-authenticate": "Bearer"},
             )
+        self._requests.take(grant.principal)
+        return grant
 
     def exchange(self, scope: Scope) -> Response | None:
         """Answers an address with a token in it: the cookie, and the address without the token.
@@ -82,27 +130,30 @@ class Access:
         None where there is no token in the address.
 
         Raises:
-            Refused: 401, it is another token.
+            Refused: 401, it is no token that counts; 429, that was tried too often.
 
         """
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in query if name == "token"]
         if not tokens:
             return None
-        if not hmac.compare_digest(tokens[-1].encode(), self._token):
+        if self.keyring.of_token(tokens[-1]) is None:
+            self._fail(scope, has_tried=True)
             raise Refused(
                 401,
                 "unauthorised",
-                "this is not the token of the server that runs now; open the address that it "
-                "printed at its start",
+                "this is no token of the server that runs now: open the address that it printed "
+                "at its start, or ask who gave you the token for another; it may have expired or "
+                "been revoked",
             )
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         root = scope.get("root_path", "")
         response = Response(status_code=303, headers={"cache-control": "no-store"})
         response.headers["location"] = f"{root}/" + (f"?{rest}" if rest else "")
+        (host,) = _headers(scope)[b"host"]
         response.set_cookie(
-            self._cookie_name,
-            self._cookie,
+            _cookie_name(host.decode("latin-1").lower()),
+            cookie_of(tokens[-1]),
             max_age=365 * 24 * 3600,
             path=f"{root}/",
             secure=scope["scheme"] == "https",
@@ -110,6 +161,13 @@ class Access:
             samesite="strict",
         )
         return response
+
+    def _fail(self, scope: Scope, *, has_tried: bool) -> None:
+        client = scope.get("client")
+        host = client[0] if client is not None else ""
+        self._failures.take(host)
+        if has_tried:
+            log.warning("a request from %s had a token that does not count", host or "somewhere")
 
     def _check_host(self, values: list[bytes]) -> str:
         host = values[0].decode("latin-1").lower() if len(values) == 1 else ""
@@ -136,19 +194,27 @@ class Access:
                 "setting 'origins' if it is yours",
             )
 
-    def _has_bearer(self, headers: dict[bytes, list[bytes]]) -> bool:
+    def _of_bearer(self, headers: dict[bytes, list[bytes]]) -> Grant | None:
         values = headers.get(b"authorization", [])
         if len(values) != 1:
-            return False
+            return None
         scheme, _, token = values[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+        if scheme.lower() != b"bearer":
+            return None
+        return self.keyring.of_token(token.strip().decode("latin-1"))
 
-    def _has_cookie(self, headers: dict[bytes, list[bytes]]) -> bool:
+    def _of_cookies(self, headers: dict[bytes, list[bytes]], host: str) -> Grant | None:
+        name = _cookie_name(host)
         for value in headers.get(b"cookie", []):
-            cookie = cookie_parser(value.decode("latin-1")).get(self._cookie_name, "")
-            if hmac.compare_digest(cookie.encode(), self._cookie.encode()):
-                return True
-        return False
+            cookie = cookie_parser(value.decode("latin-1")).get(name)
+            if cookie is not None and (grant := self.keyring.of_cookie(cookie)) is not None:
+                return grant
+        return None
+
+
+def _cookie_name(host: str) -> str:
+    """The name of the cookie at this Host name and port, which browsers do not tell apart."""
+    return "perdure_" + hashlib.sha256(host.encode()).hexdigest()[:12]
 
 
 def _headers(scope: Scope) -> dict[bytes, list[bytes]]:
@@ -176,10 +242,28 @@ def _same(origin: str, netloc: str, host: str) -> bool:
     return netloc.removesuffix(port) == host.removesuffix(port)
 
 
-def load_token(settings: Settings) -> str:
-    """The token to start with: the one that was set, or the one in the data folder.
+def load_keyring(settings: Settings, own_token: str | None) -> Keyring:
+    """The tokens that count: the server's own, and those of the tokens file.
 
-    At first start one is made, and kept in a file that only its owner can read.
+    Raises:
+        ConfigurationError: the file is not in order, or there would be no token at all.
+
+    """
+    keyring = Keyring(own_token, settings.tokens_path)
+    keyring.load()
+    if not keyring.count:
+        raise ConfigurationError(
+            f"{str(settings.tokens_path)!r} has no token, so nobody could come in: make one with "
+            "perdure token add"
+        )
+    return keyring
+
+
+def load_token(settings: Settings) -> str | None:
+    """The server's own token: the one that was set, or the one in the data folder.
+
+    At first start one is made, and kept in a file that only its owner can read. Beyond loopback
+    nobody comes in with a token that nobody chose: there is none unless it was set.
 
     Raises:
         ConfigurationError: the file is there and is no token, or cannot be read or written.
@@ -187,9 +271,11 @@ def load_token(settings: Settings) -> str:
     """
     if settings.token is not None:
         return settings.token
+    if not settings.is_loopback:
+        return None
     path = Path(settings.data) / "token"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().make_folder(os.path.abspath(settings.data))
         with contextlib.suppress(FileExistsError):
             _write_new(path, secrets.token_urlsafe(32))
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

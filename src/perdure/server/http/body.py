@@ -19,6 +19,7 @@ from perdure.entry import File, Text
 from perdure.fact import Policy
 from perdure.server.problem import Refused
 
+_RECEIVED = "perdure.body"
 _T = TypeVar("_T", bound=Struct)
 
 
@@ -142,7 +143,20 @@ def _clean(value: Any) -> Any:
             return value
 
 
+async def receive_body(request: Request, max_bytes: int) -> None:
+    """Has the whole body here, so that nothing is waited for when `read_body` reads it.
+
+    Raises:
+        Refused: 413, or 400 if it was cut off.
+
+    """
+    request.scope[_RECEIVED] = await _read(request, max_bytes)
+
+
 async def _read(request: Request, max_bytes: int) -> bytes:
+    received: bytes | None = request.scope.get(_RECEIVED)
+    if received is not None:
+        return received
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(max_bytes)

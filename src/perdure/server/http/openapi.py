@@ -14,7 +14,8 @@ from perdure.server.service import version
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _NUMBERS = {"seq", "n", "m"}
-_ANY_REFUSAL = (401, 403, 421, 500, 503)
+_ANY_REFUSAL = (403, 421, 500, 503)
+_ANY_REFUSAL_WITH_TOKEN = (401, 429)
 
 _PROBLEM: dict[str, Any] = {
     "type": "object",
@@ -94,7 +95,10 @@ def _responses(operation: Operation, by_kind: dict[type, dict[str, Any]]) -> dic
         if shape is not None:
             schema = _schema(shape, by_kind)
             answer["content"] = {operation.media_type: {"schema": schema}}  # type: ignore[assignment]  # a JSON object
-    for status in sorted({*operation.refusals, *_ANY_REFUSAL}):
+    refusals = {*operation.refusals, *_ANY_REFUSAL}
+    if not operation.is_public:
+        refusals.update(_ANY_REFUSAL_WITH_TOKEN)
+    for status in sorted(refusals):
         schema = {"$ref": _REFERENCE.format(name="Problem")}
         responses[str(status)] = {
             "description": "A problem document",

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.server.http import routine_route, session_route, view_route
+from perdure.server.access.principal import Right
+from perdure.server.http import session_route, view_route
 from perdure.server.http.body import (
     BranchBody,
     CompactBody,
@@ -19,14 +20,6 @@ from perdure.server.http.body import (
     SendBody,
     StopBody,
 )
-from perdure.server.http.routine_route import (
-    RoutineBody,
-    RoutineChange,
-    RoutinePage,
-)
-from perdure.server.routine.definition import Wanted
-from perdure.server.routine.history import RunPage
-from perdure.server.routine.look import DueLook, RoutineLook, RunLook
 from perdure.server.service import Service, version
 from perdure.server.session.command import Sent, Stopped
 from perdure.server.session.look import STATUSES, SessionLook
@@ -57,6 +50,13 @@ class Operation:
     headers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     media_type: str = JSON
     is_public: bool = False
+    right: Right | None = None
+    """What a role needs for it, where it is not `read` for a GET and `write` for the rest."""
+
+    @property
+    def needs(self) -> Right:
+        """The right that a token's role needs."""
+        return self.right or ("read" if self.method == "GET" else "write")
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -70,7 +70,9 @@ async def health(service: Service, request: Request) -> Response:
 async def ready(service: Service, request: Request) -> Response:
     """That it can take commands and read its store."""
     await service.check_ready()
-    return session_route.answer({"status": "ready"})
+    problem = request.app.state.access.keyring.problem
+    warnings = {} if problem is None else {"warnings": [problem]}
+    return session_route.answer({"status": "ready", **warnings})
 
 
 _STRING: Mapping[str, object] = {"type": "string"}
@@ -106,6 +108,11 @@ def _list(items: object) -> Mapping[str, object]:
 _BOOLEAN: Mapping[str, object] = {"type": "boolean"}
 _ID_OR_NULL: Mapping[str, object] = {"type": ["string", "null"]}
 _HEALTH = _object(status={"const": "ok"}, version=_STRING, store=_STRING, loop=_STRING)
+_READY: Mapping[str, object] = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {"status": {"const": "ready"}, "warnings": _list(_STRING)},
+}
 _PAGE = _object(entries=_list(_ENTRY), has_more=_BOOLEAN, last_seq={"type": "integer"})
 _TRANSCRIPT = _object(
     entries=_list(
@@ -118,9 +125,7 @@ _COMPACTED = _object(entry={"oneOf": [_ENTRY, {"type": "null"}]}, leaf_id=_ID_OR
 _BYTES: Mapping[str, object] = {"type": "string", "format": "binary"}
 _RANGE = {"Range": {**_STRING, "description": "one range of bytes"}}
 _KEY = {"Idempotency-Key": {**_STRING, "pattern": "^[!-~]{1,255}$"}}
-_PAGED = {"limit": _LIMIT, "after": {**_STRING, "description": "`next` of the page before"}}
 _SESSION = "/v1/sessions/{session_id}"
-_ROUTINE = "/v1/routines/{routine_id}"
 _PART = f"{_SESSION}/entries/{{seq}}/parts/{{n}}"
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -139,7 +144,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "ready",
         "Readiness: 503 while the store refuses, and from the moment the server is told to stop",
         ready,
-        {200: _object(status={"const": "ready"})},
+        {200: _READY},
         (503,),
         is_public=True,
     ),
@@ -150,7 +155,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Creates a session; 200 if it exists",
         session_route.create,
         {201: SessionLook, 200: SessionLook},
-        (400, 413, 422),
+        (400, 409, 413, 422),
         body=CreateBody,
     ),
     Operation(
@@ -389,84 +394,5 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: _COMPACTED},
         (400, 404, 409, 413, 422, 502),
         body=CompactBody,
-    ),
-    Operation(
-        "GET",
-        "/v1/routines",
-        "list_routines",
-        "Lists routines, in the order of their ids",
-        routine_route.list_routines,
-        {200: RoutinePage},
-        (422,),
-        query=_PAGED,
-    ),
-    Operation(
-        "POST",
-        "/v1/routines",
-        "create_routine",
-        "Makes a routine, and its session; 200 if the same one is there already",
-        routine_route.create,
-        {201: RoutineLook, 200: RoutineLook},
-        (400, 404, 409, 413, 422),
-        body=RoutineBody,
-    ),
-    Operation(
-        "POST",
-        "/v1/routines/preview",
-        "preview_routine",
-        "The next five due times of a schedule, or what is wrong with it",
-        routine_route.preview,
-        {200: DueLook},
-        (400, 413, 422),
-        body=Wanted,
-    ),
-    Operation(
-        "GET",
-        _ROUTINE,
-        "look_at_routine",
-        "Looks at a routine: what it does, the next due times, the runs that have not ended",
-        routine_route.look,
-        {200: RoutineLook},
-        (404,),
-    ),
-    Operation(
-        "PATCH",
-        _ROUTINE,
-        "change_routine",
-        "Changes what is given; pauses a routine, or has it go on",
-        routine_route.change,
-        {200: RoutineLook},
-        (400, 404, 413, 422),
-        body=RoutineChange,
-    ),
-    Operation(
-        "DELETE",
-        _ROUTINE,
-        "delete_routine",
-        "Deletes a routine and its history; turns that it started go on",
-        routine_route.delete,
-        {204: None},
-        (404, 422),
-    ),
-    Operation(
-        "GET",
-        f"{_ROUTINE}/runs",
-        "list_runs",
-        "The run history, newest first: one item for each due time, and what became of it",
-        routine_route.runs,
-        {200: RunPage},
-        (404, 422),
-        query=_PAGED,
-    ),
-    Operation(
-        "POST",
-        f"{_ROUTINE}/run",
-        "run_routine",
-        "Starts a run now",
-        routine_route.run,
-        {202: RunLook},
-        (400, 404, 409, 413, 422),
-        body=EmptyBody,
-        headers=_KEY,
     ),
 )

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.errors import PerdureError
-from perdure.server.http.auth import Access
+from perdure.server.http.auth import GRANT, Access
 from perdure.server.http.page import refusal_page, wants_html
 from perdure.server.problem import Refused, problem, problem_of
 
@@ -76,7 +76,7 @@ class Outer:
 
         scope = {**scope, **_paths_as_sent(scope)}
         try:
-            self._access.check(scope)
+            scope[GRANT] = self._access.check(scope)
             response = None
             if scope["path"] == f"{scope.get('root_path', '')}/":
                 response = self._exchange(scope)

@@ -43,9 +43,12 @@ REFUSED = """<!doctype html>
 <link rel="icon" type="image/svg+xml" href="{root}/assets/icon.svg">
 <link rel="stylesheet" href="{root}/assets/plain.css"></head>
 <body><main><h1>That address does not sign you in</h1>
-<p>Its token is not the one of the server that runs here. Nothing was changed.</p>
-<ol><li>Look at the output of <code>perdure serve</code>: its first line is an address with
-the right token. Open that one.</li>
+<p>Its token is none of the server that runs here: it may be of another server, or it has
+expired or been revoked. Nothing was changed.</p>
+<ol><li>Is the server yours? The first line of what <code>perdure serve</code> prints is an
+address with the right token. Open that one.</li>
+<li>Did somebody give you the address? Ask them for another one; <code>perdure token add</code>
+makes it.</li>
 <li>If you are signed in in this browser already, <a href="{root}/">go to Perdure</a>.</li></ol>
 </main></body></html>
 """
@@ -84,7 +87,11 @@ async def get_asset(request: Request) -> Response:
     except (FileNotFoundError, IsADirectoryError):
         raise Refused(404, "not_found", f"the page has no file {name!r}") from None
     media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    headers = {"cache-control": "public, max-age=31536000, immutable"}
+    # A worker lives under the policy of its own script.
+    headers = {
+        "cache-control": "public, max-age=31536000, immutable",
+        "content-security-policy": POLICY,
+    }
     if "-" not in name:
         headers["cache-control"] = "no-cache"
     return Response(content, media_type=media_type, headers=headers)

@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.codec import encode
-from perdure.errors import CursorVoidError, EntryNotFoundError
+from perdure.errors import CursorVoidError, EntryNotFoundError, SessionExistsError
 from perdure.server.feed.cursor import Cursor, pair_cursors
 from perdure.server.feed.wire import EntryWriter, find_field, find_part, part_content
+from perdure.server.http.auth import grant_of_request
 from perdure.server.http.body import (
     BranchBody,
     CompactBody,
@@ -25,6 +26,7 @@ from perdure.server.http.body import (
     read_body,
 )
 from perdure.server.http.content import content_response
+from perdure.server.http.guard import check_free
 from perdure.server.http.segment import (
     bound_of,
     limit_of,
@@ -61,7 +63,11 @@ def _shown(look: SessionLook, request: Request, status: int = 200) -> Response:
 async def create(service: Service, request: Request) -> Response:
     """Creates a session; 200 if it is there already."""
     body = await read_body(request, CreateBody, service.settings.max_body_bytes)
-    look, is_new = await service.registry.create(body.session_id, body.loop)
+    grant = grant_of_request(request)
+    await check_free(service, grant, body.session_id)
+    look, is_new = await service.registry.create(body.session_id, body.loop, owner=grant.owner)
+    if not is_new and not grant.has(look.owner):
+        raise SessionExistsError(look.session_id)
     return _shown(look, request, 201 if is_new else 200)
 
 
@@ -74,7 +80,10 @@ async def list_sessions(service: Service, request: Request) -> Response:
     if (match := query.get("match", "")) or status is not None:
         wanted = Wanted(match, status)
     looks, following = await service.registry.list(
-        limit=limit_of(request), after=query.get("after"), wanted=wanted
+        limit=limit_of(request),
+        after=query.get("after"),
+        wanted=wanted,
+        owner=grant_of_request(request).scope,
     )
     shown = b",".join(look_json(look, root_of(request)) for look in looks)
     return _json(b'{"sessions":[%b],"next":%b}' % (shown, encode(following)))
@@ -177,7 +186,7 @@ async def transcript(service: Service, request: Request) -> Response:
 async def send(service: Service, request: Request) -> Response:
     """Sends a message."""
     session_id = session_id_of(request)
-    key = idempotency_key(request)
+    key = _idempotency_key(request)
     body = await read_body(request, SendBody, service.settings.max_body_bytes)
     sent = await service.registry.send(
         session_id, body.content(), idempotency_key=key, if_running=body.if_running
@@ -185,13 +194,7 @@ async def send(service: Service, request: Request) -> Response:
     return answer(sent, 202)
 
 
-def idempotency_key(request: Request) -> str | None:
-    """The request's `Idempotency-Key`.
-
-    Raises:
-        Refused: 422, it is none.
-
-    """
+def _idempotency_key(request: Request) -> str | None:
     keys = request.headers.getlist("idempotency-key")
     if not keys:
         return None
@@ -261,7 +264,11 @@ async def fork(service: Service, request: Request) -> Response:
     """Forks a session."""
     session_id = session_id_of(request)
     body = await read_body(request, ForkBody, service.settings.max_body_bytes)
-    child = await service.registry.fork(session_id, body.session_id, entry_id=body.entry_id)
+    grant = grant_of_request(request)
+    await check_free(service, grant, body.session_id)
+    child = await service.registry.fork(
+        session_id, body.session_id, entry_id=body.entry_id, owner=grant.owner
+    )
     return _shown(child, request, 201)
 
 

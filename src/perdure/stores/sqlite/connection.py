@@ -20,7 +20,7 @@ import apsw
 
 from perdure import clock
 from perdure.errors import JournalCorruptError, PerdureError, StoreUnavailableError
-from perdure.stores.jsonl_disk import Disk
+from perdure.stores.disk import Disk
 from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 from perdure.stores.sqlite.schema import APPLICATION_ID, PAGE_SIZE, create_tables
 
@@ -162,7 +162,7 @@ def _make_file(path: Path) -> None:
     except OSError as error:
         raise StoreUnavailableError(f"{str(path)!r} cannot be opened: {error}") from error
     try:
-        make_folder(path.parent)
+        Disk().make_folder(str(path.parent))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         return
@@ -173,7 +173,7 @@ def _make_file(path: Path) -> None:
             os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)
-        _sync_folder(path.parent)
+        Disk().sync_folder(_folder(path))
 
 
 @contextmanager
@@ -184,31 +184,14 @@ def _unavailable(path: Path) -> Iterator[None]:
         raise StoreUnavailableError(f"{str(path)!r} cannot be made: {error}") from error
 
 
-def make_folder(folder: Path) -> None:
-    """Makes the folder and those above it, each 0700 whatever the umask; durable on return."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        return
-    folder.chmod(0o700)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _folder(path: Path) -> str:
+    """The file's folder: links above it are the machine's own business; the file is never one."""
+    return os.path.realpath(path.parent)
 
 
 def _connect(path: Path, flags: int) -> apsw.Connection:
-    # Links above the file are the machine's own business; the file itself is never one.
-    place = os.path.join(os.path.realpath(path.parent), path.name)
     try:
+        place = os.path.join(_folder(path), path.name)
         connection = apsw.Connection(place, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         connection.set_busy_timeout(int(BUSY_TIMEOUT_S * 1000))
         pragma(connection, "trusted_schema = off")
@@ -247,8 +230,9 @@ def _found(connection: apsw.Connection, path: Path) -> None:
     # Whoever made the file and its folders may have died before their names were on the disk; what
     # is a store already was founded by a process that has come so far.
     with _unavailable(path):
-        _sync_folder(path.parent)
-        Disk().settle_folder(str(path.parent))
+        disk, folder = Disk(), _folder(path)
+        disk.sync_folder(folder)
+        disk.settle_folder(folder)
     pragma(connection, f"page_size = {PAGE_SIZE}")
     _turn_wal_on(connection, path)
     connection.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from perdure.errors import StoreUnavailableError
-from perdure.stores.sqlite.connection import make_folder
+from perdure.stores.disk import Disk
 
 _MAX_TEXT_BYTES = 1024
 
@@ -33,7 +33,7 @@ class OwnerLock:
         if self._descriptor is not None:
             raise StoreUnavailableError("this store object owns its file already")
         try:
-            make_folder(self._path.parent)
+            Disk().make_folder(str(self._path.parent))
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self._path, flags, 0o600)
         except OSError as error:

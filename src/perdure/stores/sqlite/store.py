@@ -248,6 +248,13 @@ class SqliteStore(ClosingStore):
 
         return end
 
+    def observe_commits(self, listener: Callable[[int, float], object]) -> None:
+        """Calls `listener(requests, seconds)` after each group of requests that shared a commit.
+
+        In the writer's thread, so it has to be quick, and must not raise; there is one listener.
+        """
+        self._writer.on_commit = listener
+
     @asynccontextmanager
     async def acquire_ownership(self, node: str) -> AsyncIterator[None]:
         """Owns the file inside the block, or until the store closes or the process ends.

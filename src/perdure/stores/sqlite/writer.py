@@ -1,8 +1,9 @@
 """The one thread that writes: it takes all requests that wait, and commits them together.
 
-The event loop's side collects requests and hands them over once per loop iteration; the thread
-places each, commits once, and resolves all their futures with one call per loop. A request that
-is refused harms no other. A future only tells: cancelling it does not take the request back.
+The event loop's side collects requests and hands them over once per loop iteration, or the thread
+fetches them when it begins a commit; it places each, commits once, and resolves all their futures
+with one call per loop. A request that is refused harms no other. A future only tells: cancelling
+it does not take the request back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 import apsw
 
+from perdure import clock
 from perdure.errors import (
     AppendUncertainError,
     FormatTooNewError,
@@ -72,6 +74,8 @@ class Writer:
         self.has_opened = False
         self.closing: Future[None] | None = None  # set once the store is being closed
         self.listeners: dict[object, tuple[Loop, Kind, Listener]] = {}
+        self.on_commit: Callable[[int, float], object] | None = None
+        """Told in the thread, after each group: how many requests, and how many seconds."""
 
     # The event loop's side
 
@@ -196,11 +200,29 @@ class Writer:
                 except Empty:
                     work = _nothing
             if group:
+                group += self._take_what_waits()
+                start = clock.monotonic()
                 self._commit_and_tell(group)
+                if self.on_commit is not None:
+                    self.on_commit(len(group), clock.monotonic() - start)
             if work is None:
                 break
             work()
         self.drop()
+
+    def _take_what_waits(self) -> list[_Request]:
+        """What was submitted and not handed over yet: so nothing waits for more than two commits.
+
+        An event loop may be long in the iteration at whose end it hands over.
+        """
+        taken: list[_Request] = []
+        with self._lock:
+            if not self._is_stopped:
+                for requests in list(self._outbox.values()):
+                    count = len(requests)  # their loop may add to them meanwhile
+                    taken += requests[:count]
+                    del requests[:count]
+        return taken
 
     def _commit_and_tell(self, group: list[_Request]) -> None:
         hints: list[tuple[Kind, str]] = []

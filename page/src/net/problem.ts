@@ -1,0 +1,52 @@
+/** A problem document, or a failure to reach the server (`status` 0): something a person can read. */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    /** The session that it concerns, where the server says so. */
+    readonly sessionId: string | null = null,
+  ) {
+    super(detail);
+  }
+
+  /** Whether the request may have been lost on its way, so that the same one may be sent again. */
+  get isUnreached(): boolean {
+    return this.status === 0 || this.status === 502 || this.status === 503 || this.status === 504;
+  }
+
+  get isAbsence(): boolean {
+    return this.code === "session_not_found" || this.code === "session_deleted";
+  }
+}
+
+/** The response, if it is a good one. */
+export async function request(url: URL, init: RequestInit = {}): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, { credentials: "same-origin", cache: "no-store", ...init });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new Problem(0, "unreached", "The server cannot be reached.");
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+interface ProblemDocument {
+  detail?: string;
+  title?: string;
+  code?: string;
+  session_id?: string;
+}
+
+async function problemOf(response: Response): Promise<Problem> {
+  const fallback = `The server answered ${response.status} ${response.statusText}`.trim();
+  try {
+    const body = (await response.json()) as ProblemDocument;
+    const detail = body.detail ?? body.title ?? fallback;
+    return new Problem(response.status, body.code ?? "", detail, body.session_id ?? null);
+  } catch {
+    return new Problem(response.status, "", fallback);
+  }
+}

@@ -1,0 +1,236 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { SessionState } from "../../model/session";
+import { stopTurn } from "../../net/api";
+import { Problem } from "../../net/problem";
+import type { Part, Policy } from "../../net/wire";
+import { send } from "../../state/conversation";
+import { type Draft, loadDraft, loadFiles, newKey, NO_DRAFT, saveDraft, saveFiles } from "../../state/draft";
+import { attempt, report, say } from "../../state/notice";
+import { Icon } from "../part/Icon";
+import { Attachments, readFiles } from "./Attachments";
+
+const LONGEST_DELAY_MS = 5_000;
+
+type Sending = "no" | "sending" | "retrying";
+
+/** Where a message is written; it is kept until the server has it. */
+export function Composer({ state }: { state: SessionState }) {
+  const { sessionId, turn, status } = state;
+  const [draft, setDraft] = useState<Draft>(() => loadDraft(sessionId));
+  const [files, setFiles] = useState<readonly Part[]>([]);
+  const [sending, setSending] = useState<Sending>("no");
+  const [isOver, setOver] = useState(false);
+  const abandon = useRef<(() => void) | null>(null);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+
+  const keep = (changed: Draft): void => {
+    setDraft(changed);
+    saveDraft(sessionId, changed);
+  };
+  const keepFiles = (changed: readonly Part[]): void => {
+    setFiles(changed);
+    void saveFiles(sessionId, changed);
+    if (draft.key !== null) keep({ ...draft, key: null });
+  };
+  const attach = async (list: Iterable<File>): Promise<void> => {
+    await attempt(async () => keepFiles([...files, ...(await readFiles(list, files))]));
+    field.current?.focus();
+  };
+
+  useLayoutEffect(() => {
+    const area = field.current;
+    if (area === null) return;
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight + 2}px`;
+  }, [draft.text]);
+  useEffect(() => {
+    if (matchMedia("(hover: hover)").matches) field.current?.focus();
+    void loadFiles(sessionId).then((found) => found.length > 0 && setFiles(found));
+    return () => abandon.current?.();
+  }, []);
+
+  const isEmpty = draft.text.trim() === "" && files.length === 0;
+  const isRunning = status === "running" && turn !== null;
+  const isWaiting = status === "waiting";
+
+  const submit = async (policy: Policy = "queue"): Promise<void> => {
+    if (isEmpty || sending !== "no") return;
+    const key = draft.key ?? newKey();
+    const { text } = draft;
+    keep({ text, key });
+    const parts: Part[] = [...(text.trim() === "" ? [] : [{ type: "text", text }]), ...files];
+    let isAbandoned = false;
+    const abandoned = new Promise<void>((resolve) => {
+      abandon.current = () => {
+        isAbandoned = true;
+        resolve();
+      };
+    });
+    setSending("sending");
+    for (let delayMs = 400; !isAbandoned; delayMs = Math.min(delayMs * 2, LONGEST_DELAY_MS)) {
+      try {
+        await send(sessionId, parts, key, policy);
+        void saveFiles(sessionId, []);
+        if (isAbandoned) saveDraftIfSent(sessionId, key);
+        else {
+          keep(NO_DRAFT);
+          setFiles([]);
+        }
+        break;
+      } catch (error) {
+        if (isAbandoned) break;
+        if (!(error instanceof Problem && error.isUnreached)) {
+          report(error);
+          break;
+        }
+        setSending("retrying");
+        await Promise.race([abandoned, new Promise((resolve) => setTimeout(resolve, delayMs))]);
+      }
+    }
+    if (!isAbandoned) setSending("no");
+  };
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    void submit(isRunning && (event.ctrlKey || event.metaKey) ? "interrupt" : "queue");
+  };
+  const stop = (): void => {
+    if (turn === null) return;
+    void attempt(async () => {
+      const { stopped } = await stopTurn(sessionId, turn.turn_id);
+      if (!stopped) say("That turn was over already.");
+    });
+  };
+
+  return (
+    <form
+      class={isOver ? "composer over" : "composer"}
+      onSubmit={(event) => {
+        event.preventDefault();
+        void submit();
+      }}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        setOver(false);
+        if (!event.dataTransfer || event.dataTransfer.files.length === 0) return;
+        event.preventDefault();
+        void attach(event.dataTransfer.files);
+      }}
+    >
+      {sending === "retrying" && (
+        <p class="hint" role="status" data-testid="retrying">
+          Not sent yet: the server cannot be reached. Trying again…{" "}
+          <button
+            type="button"
+            class="link"
+            onClick={() => {
+              abandon.current?.();
+              setSending("no");
+            }}
+          >
+            Back to editing
+          </button>
+        </p>
+      )}
+      <div class="field">
+        <Attachments files={files} onRemove={(file) => keepFiles(files.filter((other) => other !== file))} />
+        <textarea
+          ref={field}
+          rows={1}
+          dir="auto"
+          data-testid="composer"
+          aria-label="Message"
+          aria-describedby="composer-keys"
+          placeholder={placeholder(isRunning, isWaiting)}
+          value={draft.text}
+          readOnly={sending !== "no"}
+          onInput={(event) => keep({ text: event.currentTarget.value, key: null })}
+          onKeyDown={onKeyDown}
+          onPaste={(event) => {
+            const pasted = event.clipboardData?.files;
+            if (!pasted || pasted.length === 0) return;
+            event.preventDefault();
+            void attach(pasted);
+          }}
+        />
+        <div class="tools">
+          <input
+            ref={picker}
+            type="file"
+            multiple
+            hidden
+            data-testid="file-picker"
+            onChange={(event) => {
+              if (event.currentTarget.files) void attach([...event.currentTarget.files]);
+              event.currentTarget.value = "";
+            }}
+          />
+          <button
+            type="button"
+            class="quiet square"
+            aria-label="Attach files"
+            title="Attach files (or paste, or drop them)"
+            data-testid="attach"
+            onClick={() => picker.current?.click()}
+          >
+            <Icon name="attach" />
+          </button>
+          <span id="composer-keys" class="keys">
+            {isRunning ? "Enter queues · Ctrl+Enter interrupts" : "Enter sends · Shift+Enter for a new line"}
+          </span>
+          {isRunning && !isEmpty && (
+            <button
+              type="button"
+              data-testid="interrupt"
+              title="Stop the running turn and run this message now (Ctrl+Enter)"
+              disabled={sending !== "no"}
+              onClick={() => void submit("interrupt")}
+            >
+              Interrupt
+            </button>
+          )}
+          {isRunning && (
+            <button
+              type="button"
+              class="stop square"
+              data-testid="stop"
+              data-turn-id={turn.turn_id}
+              aria-label="Stop this turn"
+              title="Stop this turn"
+              onClick={stop}
+            >
+              <Icon name="stop" />
+            </button>
+          )}
+          <button
+            type="submit"
+            class="send square"
+            data-testid="send"
+            aria-label={isRunning ? "Queue this message" : "Send"}
+            title={isRunning ? "Queue this message" : "Send"}
+            disabled={isEmpty || sending !== "no"}
+          >
+            <Icon name="up" />
+          </button>
+        </div>
+      </div>
+    </form>
+  );
+}
+
+function placeholder(isRunning: boolean, isWaiting: boolean): string {
+  if (isRunning) return "Write the next message";
+  return isWaiting ? "Answer the approval above, or write the next message" : "Write a message";
+}
+
+/** The message arrived after the person had left: their draft goes, unless they changed it. */
+function saveDraftIfSent(sessionId: string, key: string): void {
+  if (loadDraft(sessionId).key === key) saveDraft(sessionId, null);
+}

@@ -1,0 +1,91 @@
+import { useState } from "preact/hooks";
+import type { Approval } from "../../model/approvals";
+import { type Answer, answerApproval } from "../../net/api";
+import { parseJson, showJson } from "../../net/json";
+import type { Elision } from "../../net/wire";
+import { attempt } from "../../state/notice";
+import { Code } from "./Code";
+import { Elided } from "./Elided";
+
+interface ApprovalFormProps {
+  sessionId: string;
+  approval: Approval;
+}
+
+const isElided = (value: unknown): value is Elision =>
+  typeof value === "object" && value !== null && (value as { elided?: unknown }).elided === true;
+
+/** What would be done, in full, and the answer: yes, yes with other input, or no with a reason. */
+export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
+  const [input, setInput] = useState<string | null>(null);
+  const [reason, setReason] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const asked = approval.input;
+
+  const answer = async (isApproved: boolean): Promise<void> => {
+    setBusy(true);
+    await attempt(async () => {
+      const said: Answer = { approve: isApproved };
+      if (reason.trim() !== "") said.reason = reason.trim();
+      if (isApproved && input !== null) said.arguments = read(input);
+      await answerApproval(sessionId, approval.callId, said);
+    });
+    setBusy(false);
+  };
+
+  return (
+    <div class="approval" data-testid="approval">
+      <h3>It would run with this input</h3>
+      {input !== null ? (
+        <textarea
+          class="code-field"
+          aria-label="The input to run with, as JSON"
+          rows={Math.min(input.split("\n").length + 1, 16)}
+          value={input}
+          data-testid="approval-input"
+          onInput={(event) => setInput(event.currentTarget.value)}
+        />
+      ) : isElided(asked) ? (
+        <Elided href={asked.href} bytes={asked.bytes} name="input.json" />
+      ) : (
+        <Code text={showJson(asked)} label="Copy the input" />
+      )}
+      <label class="reason">
+        <span class="unseen">Reason</span>
+        <input
+          placeholder="A reason, for the model and the record (optional)"
+          value={reason}
+          data-testid="approval-reason"
+          onInput={(event) => setReason(event.currentTarget.value)}
+        />
+      </label>
+      <div class="actions">
+        {!isElided(asked) && (
+          <button
+            type="button"
+            class="quiet"
+            data-testid="approval-edit"
+            onClick={() => setInput(input === null ? JSON.stringify(asked, null, 2) : null)}
+          >
+            {input === null ? "Change the input" : "As it was"}
+          </button>
+        )}
+        <span class="space" />
+        <button type="button" class="danger" disabled={isBusy} data-testid="deny" onClick={() => void answer(false)}>
+          Deny
+        </button>
+        <button type="button" class="primary" disabled={isBusy} data-testid="approve" onClick={() => void answer(true)}>
+          {input === null ? "Approve" : "Approve with this input"}
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function read(text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch {
+    throw new Error("The changed input is not JSON; nothing was sent.");
+  }
+}

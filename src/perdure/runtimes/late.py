@@ -1,0 +1,73 @@
+"""Results that could not be handed over: kept until whoever asked for them has stored them.
+
+A result is *unconfirmed* from when it is sent until the other side says that it is stored. When the
+link is lost, unconfirmed results, and those of calls that still run, become *late* ones: they are
+given to the next link, again and again, until it says that they are stored. So a late result can
+come twice, and can be one that had arrived; who takes it must be able to tell. Bounded: the oldest
+are dropped first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec import Struct
+
+from perdure.entry import ToolResult
+from perdure.runtimes.contract import CallOrigin
+
+log = logging.getLogger(__name__)
+
+MAX_LATE = 1_000
+
+
+class LateCall(Struct, frozen=True):
+    """A result that came after its link was lost."""
+
+    origin: CallOrigin
+    result: ToolResult
+
+
+class LateResults:
+    """What one life of a runtime has still to hand over."""
+
+    def __init__(self) -> None:
+        self._unconfirmed: dict[str, LateCall] = {}
+        self._late: dict[str, LateCall] = {}
+        self._changed = asyncio.Event()
+
+    def sent(self, call: LateCall) -> None:
+        """A result is on its way over the link."""
+        if call.origin.key:
+            self._unconfirmed[call.origin.key] = call
+            while len(self._unconfirmed) > MAX_LATE:
+                del self._unconfirmed[next(iter(self._unconfirmed))]
+
+    def missed(self, call: LateCall) -> None:
+        """A result has no link to go over."""
+        if not call.origin.key:
+            return
+        self._unconfirmed.pop(call.origin.key, None)
+        self._late[call.origin.key] = call
+        self._changed.set()
+        while len(self._late) > MAX_LATE:
+            oldest = self._late.pop(next(iter(self._late)))
+            log.warning("a late result is dropped: %s", oldest.result.call_id)
+
+    def stored(self, key: str) -> None:
+        """The other side has this result; it is forgotten here."""
+        self._unconfirmed.pop(key, None)
+        self._late.pop(key, None)
+
+    def lost(self) -> None:
+        """The link is over: what was not confirmed is late."""
+        for call in tuple(self._unconfirmed.values()):
+            self.missed(call)
+
+    async def next(self) -> LateCall:
+        """The oldest late result, as soon as there is one; it stays until it is `stored`."""
+        while not self._late:
+            self._changed.clear()
+            await self._changed.wait()
+        return next(iter(self._late.values()))

@@ -1,0 +1,116 @@
+"""How much one principal may ask for, and how often a wrong token may be tried."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import math
+import os
+
+from perdure import clock
+from perdure.server.problem import Refused
+
+BURST_S = 5
+"""Who was quiet for so long may ask for that much at once."""
+
+FAILURES_PER_S, FAILURES_AT_ONCE = 2.0, 60.0
+_PLACES = 256
+_MOST_KEPT = 4096
+
+
+class Bucket:
+    """`rate` tokens a second run in, up to `size` of them; each request takes one out."""
+
+    __slots__ = ("_at", "_left", "_rate", "_size")
+
+    def __init__(self, rate: float, size: float) -> None:
+        self._rate = rate
+        self._size = size
+        self._left = size
+        self._at = clock.monotonic()
+
+    def take(self) -> float:
+        """Takes one and returns 0, or returns the seconds until there is one."""
+        now = clock.monotonic()
+        self._left = min(self._size, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left >= 1:
+            self._left -= 1
+            return 0.0
+        return (1 - self._left) / self._rate
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is as a new one would be."""
+        return self._left + (clock.monotonic() - self._at) * self._rate >= self._size
+
+
+class RequestLimit:
+    """So many requests a second of each principal, whatever tokens it has."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._buckets: dict[str, Bucket] = {}
+
+    def take(self, principal: str) -> None:
+        """Counts a request.
+
+        Raises:
+            Refused: 429, it is one too many now.
+
+        """
+        bucket = self._buckets.get(principal)
+        if bucket is None:
+            if len(self._buckets) >= _MOST_KEPT:
+                self._buckets = {n: b for n, b in self._buckets.items() if not b.is_full}
+            bucket = self._buckets[principal] = Bucket(self._per_s, self._per_s * BURST_S)
+        if wait_s := bucket.take():
+            raise too_many(
+                f"more than {self._per_s:g} requests a second of {principal!r}; the setting "
+                "requests_per_s raises that",
+                wait_s,
+            )
+
+
+class FailureLimit:
+    """So many tries without a token that counts, of each place on the network.
+
+    It is in the way of nobody who has a token: that is looked at first. Memory is bounded: places
+    share a fixed number of buckets.
+    """
+
+    def __init__(self) -> None:
+        self._salt = os.urandom(16)
+        self._buckets: list[Bucket | None] = [None] * _PLACES
+
+    def take(self, host: str) -> None:
+        """Counts a failure of a client at this address.
+
+        Raises:
+            Refused: 429, there were too many.
+
+        """
+        digest = hashlib.blake2b(_network_of(host).encode(), key=self._salt, digest_size=2)
+        place = int.from_bytes(digest.digest(), "big") % _PLACES
+        bucket = self._buckets[place]
+        if bucket is None:
+            bucket = self._buckets[place] = Bucket(FAILURES_PER_S, FAILURES_AT_ONCE)
+        if wait_s := bucket.take():
+            raise too_many("too many requests without a token that counts; send the token", wait_s)
+
+
+def too_many(detail: str, wait_s: float) -> Refused:
+    """The refusal of a request that may be sent again after so many seconds."""
+    after = str(max(1, math.ceil(wait_s)))
+    return Refused(429, "too_many_requests", detail, headers={"retry-after": after})
+
+
+def _network_of(host: str) -> str:
+    """The address, or of IPv6 the network that one client has to itself."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))

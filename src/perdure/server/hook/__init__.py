@@ -1,0 +1,1 @@
+"""Outside code at named points of a session: hooks.json and plugins."""

@@ -1,0 +1,186 @@
+"""Asks the hooks of an event, all at once, stores what each came to, and makes one outcome of it.
+
+What each event gets and may answer stands with its type in `perdure.hook`; what a command gets is
+`wire.py`, what its answer means `answer.py`. Who fires an event:
+
+- appends `session_started` before a SessionStart (`due_start` says of which source), so that a
+  `startup` runs at most once whatever crashes;
+- puts a UserPromptSubmit before the first run of a turn, whose `refused` ends the turn `refused`;
+- asks PreToolUse in `permit`, before people are: `deny` becomes the call's result, `ask` makes it
+  wait, `allow` runs it; `changed_input` is what runs, or what people are shown;
+- stores `context` as `meta` messages before the next request of the model;
+- ends the turn where `ends` is given;
+- goes on after a Stop with `goes_on` as a `meta` message, MAX_GO_ONS times in a turn at most.
+
+A fire ends: each handler has its time limit, and what it leaves running is ended with it. Nothing
+that goes wrong in a handler leaves `fire`; an error of `note` does, for then the journal failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from pathlib import Path
+
+from perdure.clock import monotonic
+from perdure.entry import Json
+from perdure.fact import HookRan
+from perdure.hook import (
+    HookEvent,
+    HookOutcome,
+    Notification,
+    PreCompact,
+    PreToolUse,
+    SessionEnd,
+    SessionStart,
+    StartSource,
+    UserPromptSubmit,
+)
+from perdure.server.hook.answer import refusal
+from perdure.server.hook.handler import Fired, Handler, Ran, kept
+from perdure.server.hook.matcher import subjects_of
+from perdure.server.hook.merge import merge
+
+log = logging.getLogger(__name__)
+
+Note = Callable[[HookRan], Awaitable[None]]
+"""Stores the fact of one hook that ran."""
+
+MAX_GO_ONS = 8
+"""So often in one turn a Stop hook may ask to go on; after that the turn ends all the same."""
+
+MAX_AT_ONCE = 16
+"""So many handlers of one event run at the same time."""
+
+
+class Hooks:
+    """The handlers that there are, in the order in which their answers count.
+
+    `folder` is the workspace: where commands run.
+    """
+
+    def __init__(self, handlers: Sequence[Handler], *, folder: Path) -> None:
+        self._folder = folder.absolute()
+        self._by_event: dict[str, list[Handler]] = {}
+        for handler in handlers:
+            self._by_event.setdefault(handler.event_name, []).append(handler)
+
+    def has(self, event: type[HookEvent]) -> bool:
+        """Whether anything would run at this event, for some matcher."""
+        return event.__name__ in self._by_event
+
+    async def fire(self, event: HookEvent, *, note: Note) -> HookOutcome:
+        """Asks every handler that matches, once, and returns what they come to together.
+
+        Each run's fact is given to `note`, one at a time, as soon as that run has ended; so is
+        that of a run which is cut off because the fire is cancelled.
+        """
+        handlers = self._matching(event)
+        if not handlers:
+            return HookOutcome()
+        fired = Fired(event, self._folder)
+        noting, room = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
+
+        async def ask(handler: Handler) -> HookOutcome:
+            async with room:
+                return await _ask(handler, fired, lambda fact: _locked(noting, note, fact))
+
+        asking = [asyncio.create_task(ask(handler)) for handler in handlers]
+        try:
+            await asyncio.gather(*asking)
+        except BaseException:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            raise
+        outcome = merge([task.result() for task in asking])
+        for notice in outcome.notices:
+            log.info("%s hook, session %r: %s", event.name, event.session_id, notice[:1000])
+        return outcome
+
+    def _matching(self, event: HookEvent) -> Sequence[Handler]:
+        subjects = subjects_of(event)
+        found: dict[Hashable, Handler] = {}
+        for handler in self._by_event.get(event.name, ()):
+            if handler.concerns(subjects):
+                found.setdefault(handler.key, handler)
+        return tuple(found.values())
+
+
+async def _locked(lock: asyncio.Lock, note: Note, fact: HookRan) -> None:
+    async with lock:
+        await note(fact)
+
+
+async def _ask(handler: Handler, fired: Fired, note: Note) -> HookOutcome:
+    began = monotonic()
+    try:
+        ran = await handler.run(fired)
+    except asyncio.CancelledError:
+        cut = Ran(failure="cut off: what it was asked about was ended")
+        await note(_fact(handler, fired, cut, monotonic() - began))
+        raise
+    except Exception as error:  # the outermost frame of a handler
+        log.exception("the hook %s failed", handler.label)
+        ran = Ran(failure=f"{type(error).__name__}: {error}")
+    await note(_fact(handler, fired, ran, monotonic() - began))
+    if ran.failure is None:
+        return ran.outcome
+    log.warning(
+        "the %s hook %s failed in session %r: %s",
+        fired.event.name,
+        handler.label,
+        fired.event.session_id,
+        ran.failure[:1000],
+    )
+    can_block = isinstance(fired.event, PreToolUse | UserPromptSubmit | PreCompact)
+    if handler.on_failure == "block" and can_block:
+        return refusal(fired.event, f"the hook {handler.label} failed: {ran.failure}")
+    return HookOutcome()
+
+
+def _fact(handler: Handler, fired: Fired, ran: Ran, seconds: float) -> HookRan:
+    output: dict[str, Json] = dict(ran.output) if isinstance(ran.output, dict) else {}
+    if ran.failure is not None:
+        output["failure"] = ran.failure
+    if ran.unsupported:
+        output["unsupported"] = list(ran.unsupported)
+    return HookRan(
+        event=fired.event.name,
+        handler=handler.label,
+        input=kept(handler.told(fired)),
+        output=kept(output) if output else None,
+        exit=ran.exit,
+        seconds=round(seconds, 3),
+        source=_source_of(fired.event),
+    )
+
+
+def _source_of(event: HookEvent) -> str | None:
+    match event:
+        case SessionStart(source=source) | SessionEnd(reason=source):
+            return source
+        case PreCompact(trigger=source) | Notification(notification_type=source):
+            return source
+        case _:
+            return None
+
+
+def due_start(*, is_started: bool, is_fork: bool, is_greeted: bool) -> StartSource | None:
+    """Which SessionStart a turn that begins is due, if any.
+
+    `is_started`: the journal has a `session_started`, of whatever source. `is_fork`: the session
+    was made by a fork. `is_greeted`: a SessionStart ran since the session was woken. A compaction
+    has its own, beside this.
+    """
+    if is_greeted:
+        return None
+    if is_started:
+        return "resume"
+    return "fork" if is_fork else "startup"
+
+
+def go_on(outcome: HookOutcome, *, so_far: int) -> str | None:
+    """What a turn goes on for after its Stop hooks; None: it ends. `so_far` it went on before."""
+    return outcome.goes_on if so_far < MAX_GO_ONS else None

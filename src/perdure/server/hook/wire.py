@@ -1,0 +1,43 @@
+"""An event as a command of a `hooks.json` reads it: one JSON object on standard input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.hook import HookEvent, PostToolUse, PreToolUse
+from perdure.server.hook.tool_name import outward, response
+
+
+def wire_of(event: HookEvent, folder: Path) -> dict[str, Any]:
+    """The fields of the event, and those that every event has there.
+
+    `transcript_path` is empty: the conversation is in the store, and no file of it is kept.
+    """
+    told: dict[str, Any] = {
+        "session_id": event.session_id,
+        "transcript_path": "",
+        "cwd": str(folder),
+        "permission_mode": "default",
+        "hook_event_name": event.name,
+    }
+    match event:
+        case PreToolUse(tool_name=name, tool_input=given, call_id=call_id):
+            told |= _call(name, given, call_id, folder)
+        case PostToolUse(tool_name=name, tool_input=given, call_id=call_id, result=result):
+            told |= _call(name, given, call_id, folder)
+            told["tool_response"] = response(name, told["tool_input"], result)
+        case _:
+            told |= msgspec.to_builtins(event)
+    if event.turn_id is not None:
+        told["turn_id"] = event.turn_id
+    else:
+        told.pop("turn_id", None)
+    return told
+
+
+def _call(name: str, given: Any, call_id: str, folder: Path) -> dict[str, Any]:
+    tool_name, tool_input = outward(name, given, folder)
+    return {"tool_name": tool_name, "tool_input": tool_input, "tool_use_id": call_id}

@@ -1,1 +1,0 @@
-"""Routines: schedules that send messages into sessions, each with a journal of its own."""
