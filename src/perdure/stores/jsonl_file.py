@@ -302,6 +302,7 @@ class JournalFile:
                 self.close()
                 flags = os.O_RDWR | os.O_APPEND
                 fd = self._fd = self._disk.open_journal(self._path, self.session_id, flags)
+                self._identity = identity(self._disk.stat(fd))
                 size = self._lock_in_place(fd)
             if size is None:
                 raise StoreUnavailableError(
@@ -322,7 +323,7 @@ class JournalFile:
         sound = read_header(data, self.session_id, self._path)
         sound.session.check_writable()
         read_on(sound, data[sound.size :])
-        self._identity, self._synced_size = identity(self._disk.stat(fd)), 0
+        self._synced_size = 0
         return sound
 
     def _lock_in_place(self, fd: int) -> int | None:
@@ -332,11 +333,10 @@ class JournalFile:
             if not disk.is_named(fd, self._path):
                 return None  # whoever holds it need not be waited for
             self._lock(fd)
-        found, named = disk.stat(fd), disk.stat_name(self._path)
-        is_in_place = (
-            named is not None and named.st_ino == found.st_ino and named.st_dev == found.st_dev
-        )
-        return found.st_size if is_in_place else None
+        named = disk.stat_name(self._path)  # one call: the open file's size is that of its name
+        if named is None or identity(named) != self._identity:
+            return None
+        return named.st_size
 
     def _lock(self, fd: int) -> None:
         for _ in range(int(LOCK_WAIT_S / _LOCK_STEP_S)):
