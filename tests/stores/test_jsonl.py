@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import hashlib
 import json
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -531,6 +533,36 @@ async def test_a_second_event_loop_is_refused_and_does_not_wait_for_ever(tmp_pat
             await asyncio.to_thread(elsewhere)
         await store.append_entries("s", [text("c")])
         assert seqs(await store.load_entries("s")) == [1, 2]
+
+
+async def test_its_threads_are_few_and_end_with_it(tmp_path: Path) -> None:
+    def threads() -> set[str]:
+        return {t.name for t in threading.enumerate() if t.name.startswith("perdure-jsonl")}
+
+    def writers() -> int:
+        return sum("writer" in name for name in threads())
+
+    async def append(store: JsonlStore, n: int) -> None:
+        await store.append_entries(f"s{n}", [text("a")])
+
+    assert threads() == set()
+    async with JsonlStore(tmp_path) as store:
+        await asyncio.gather(*(store.create_session(f"s{n}") for n in range(40)))
+        await append(store, 0)
+        await append(store, 1)
+        assert writers() == 1
+        await asyncio.gather(*(append(store, n) for n in range(40)))
+        assert 1 < writers() <= 16
+    assert threads() == set()
+    store = JsonlStore(tmp_path)
+    await append(store, 0)
+    del store  # nobody closed it
+    gc.collect()
+    for _ in range(500):
+        if not writers():
+            break
+        await asyncio.sleep(0.01)
+    assert not writers()
 
 
 # Files whose maker died
