@@ -61,6 +61,7 @@ class MessageQueued(Fact, tag="message_queued", frozen=True, omit_defaults=True)
     message_id: str
     parts: Parts
     policy: Policy = "queue"
+    source: Source = "user"
 
 
 class MessageDiscarded(Fact, tag="message_discarded", frozen=True, omit_defaults=True):

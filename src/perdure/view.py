@@ -69,10 +69,11 @@ def _summary_message(entry: Entry) -> Message:
 class _Slot:
     """One call and the result it has so far."""
 
-    __slots__ = ("call", "message", "number", "result")
+    __slots__ = ("call", "caller_id", "message", "number", "result")
 
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolCall, caller_id: str) -> None:
         self.call = call
+        self.caller_id = caller_id
         self.number = 0
         self.result: ToolResult | None = None
         self.message: Message | None = None
@@ -110,7 +111,8 @@ class _Pairing:
 
     def add(self, message: Message) -> list[_Slot]:
         """Takes the next message into account; returns the slots of its calls."""
-        slots = [_Slot(call) for call in message.tool_calls] if message.role == "assistant" else []
+        is_spoken = message.role == "assistant"
+        slots = [_Slot(call, message.id) for call in message.tool_calls] if is_spoken else []
         self.open.update(dict.fromkeys(slots))
         for slot in reversed(slots):
             self._count += 1
@@ -173,6 +175,11 @@ class OpenCalls:
 
     def __iter__(self) -> Iterator[ToolCall]:
         return (slot.call for slot in self._pairing.open)
+
+    @property
+    def callers(self) -> list[tuple[str, ToolCall]]:
+        """The same calls, each with the id of the message that made it."""
+        return [(slot.caller_id, slot.call) for slot in self._pairing.open]
 
     def __bool__(self) -> bool:
         return bool(self._pairing.open)

@@ -80,6 +80,8 @@ class Model:
         self._address = (base_url, api_key)
         self._tools: dict[str, Tool] | None = None
 
+    steers = True
+
     def __repr__(self) -> str:
         return f"Model({self.name!r})"
 

@@ -71,6 +71,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quarantine_after: Positive = Limits.quarantine_after
     idle_after_s: Seconds = Limits.idle_after_s
     max_live_actors: Positive = Limits.max_live_actors
+    approval_limit_s: Seconds | None = Limits.approval_limit_s
     retain_days: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     retain_dry_run: bool = True
     grace_s: Annotated[float, Meta(ge=0)] = 5.0
@@ -186,6 +187,7 @@ EXPLAINED = {
     "quarantine_after": "a turn in which the server died that often is failed",
     "idle_after_s": "a session that nobody uses leaves memory after so long",
     "max_live_actors": "so many sessions are in memory at most",
+    "approval_limit_s": "a call that nobody approves for so long counts as refused",
     "retain_days": "sessions of that age are named in the log, as what would be deleted",
     "retain_dry_run": "false: they are deleted",
     "grace_s": "how long running turns may go on when the server is told to stop",

@@ -16,17 +16,19 @@ what to do: `[{"do": "say", "text": "hello", "delay_s": 0.1}, {"do": "hang"}]`. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import msgspec
 from msgspec import Struct, field
 
 from perdure import clock
 from perdure.entry import Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from perdure.errors import LoopError
+from perdure.errors import LoopError, RuntimeLostError
 from perdure.loop import (
+    Allowed,
+    CallWaits,
     Loop,
     LoopContext,
     LoopEvent,
@@ -34,10 +36,13 @@ from perdure.loop import (
     MessageDelta,
     MessageEnded,
     MessageStarted,
+    Refused,
     ToolDelta,
     ToolEnded,
     ToolStarted,
+    Waits,
 )
+from perdure.loops.permission import refused_result, verdict_of
 
 
 class Call(Struct, frozen=True, omit_defaults=True):
@@ -45,7 +50,8 @@ class Call(Struct, frozen=True, omit_defaults=True):
 
     It puts out each piece of `output`, `delay_s` seconds before each, then ends after `duration_s`
     more with `result` (what it put out, if not given). `fails` makes that an error; `hangs` makes
-    it never end. Without a `call_id` it gets one of its turn's.
+    it never end. `runs` runs the tool of this name that stands around the run instead. `asks` waits
+    for a person's answer, in mid-run, first. Without a `call_id` it gets one of its turn's.
     """
 
     name: str
@@ -56,6 +62,8 @@ class Call(Struct, frozen=True, omit_defaults=True):
     result: str | None = None
     fails: bool = False
     hangs: bool = False
+    runs: bool = False
+    asks: bool = False
     call_id: str | None = None
     limit_chars: int | None = None
 
@@ -81,6 +89,12 @@ class Wait(Struct, tag="wait", tag_field="do", frozen=True, omit_defaults=True):
     delay_s: float
 
 
+class Listen(Struct, tag="listen", tag_field="do", frozen=True, omit_defaults=True):
+    """Waits until something joins the run, and says it back."""
+
+    every_s: float = 0.01
+
+
 class Fail(Struct, tag="fail", tag_field="do", frozen=True, omit_defaults=True):
     """The run fails with a LoopError of this text."""
 
@@ -98,7 +112,8 @@ class Repeat(Struct, tag="repeat", tag_field="do", frozen=True, omit_defaults=Tr
     steps: Sequence[Step] = field(default=())
 
 
-Step = Say | Wait | Fail | Hang | Repeat
+_Single = Say | Wait | Listen | Fail | Hang
+Step = Say | Wait | Listen | Fail | Hang | Repeat
 
 
 class ScriptedLoop:
@@ -126,8 +141,13 @@ class ScriptedLoop:
 
 
 def scripted(*steps: Step) -> LoopFactory:
-    """A loop factory whose every run plays these steps."""
-    return lambda: lambda context: _Run(context).play(steps)
+    """A loop factory whose every run plays these steps; a resumed one goes on where it waited."""
+    return _steering(lambda: lambda context: _Run(context).play(steps))
+
+
+def _steering(factory: Callable[[], Loop]) -> LoopFactory:
+    vars(factory)["steers"] = True
+    return factory
 
 
 def scripted_by_message() -> Loop:
@@ -146,6 +166,9 @@ def scripted_by_message() -> Loop:
                 yield event
 
     return loop
+
+
+scripted_by_message = _steering(scripted_by_message)
 
 
 def read_script(text: str) -> Sequence[Step]:
@@ -179,8 +202,18 @@ class _Run:
             count = len(await self._context.messages())
             yield MessageEnded((Text(f"a summary of {count} messages"),))
             return
-        for step in _flat(steps):
+        for step in await self._left(_flat(steps)):
             match step:
+                case _Calls():
+                    async with aclosing(self._run_calls(step.calls)) as events:
+                        async for event in events:
+                            yield event
+                case Listen():
+                    joined = await self._context.joined()
+                    while not joined:
+                        await clock.sleep(step.every_s)
+                        joined = await self._context.joined()
+                    yield MessageEnded([Text("\n".join(message.text for message in joined))])
                 case Say():
                     async with aclosing(self._say(step)) as events:
                         async for event in events:
@@ -216,17 +249,84 @@ class _Run:
             raise LoopError("the script has two calls of one call_id in one message")
         parts.extend(ToolCall(call_id, c.name, c.arguments) for call_id, c in calls.items())
         yield MessageEnded(parts, provider=step.provider)
-        async with aclosing(_run_calls(calls)) as events:
+        async with aclosing(self._run_calls(calls)) as events:
             async for event in events:
                 yield event
+
+    async def _left(self, steps: Sequence[_Single]) -> Sequence[_Single | _Calls]:
+        """What is left to play: all of it, or what follows the calls that waited, those first."""
+        if not (answers := self._context.answers):
+            return steps
+        given = {message.id for message in self._context.input}
+        messages = list(await self._context.messages())
+        start = next((n for n, each in enumerate(messages) if each.id in given), -1) + 1
+        said = sum(message.role == "assistant" for message in messages[start:])
+        for n, step in enumerate(steps):
+            said -= isinstance(step, Say | Listen)
+            calls = {self._call_id(call): call for call in getattr(step, "calls", ())}
+            if said <= 0:
+                waited = {call_id: call for call_id, call in calls.items() if call_id in answers}
+                return [_Calls(waited), *steps[n + 1 :]]
+        return []
+
+    async def _run_calls(self, calls: dict[str, Call]) -> AsyncGenerator[LoopEvent, None]:
+        events: asyncio.Queue[LoopEvent | RuntimeLostError] = asyncio.Queue()
+        tools = [
+            asyncio.create_task(self._run_call(ToolCall(call_id, c.name, c.arguments), c, events))
+            for call_id, c in calls.items()
+        ]
+        try:
+            left = len(tools)
+            while left:
+                event = await events.get()
+                if isinstance(event, RuntimeLostError):
+                    raise event
+                left -= isinstance(event, ToolEnded | CallWaits)
+                yield event
+        finally:
+            for tool in tools:
+                tool.cancel()
+            await asyncio.gather(*tools, return_exceptions=True)
+
+    async def _run_call(
+        self, made: ToolCall, call: Call, events: asyncio.Queue[LoopEvent | RuntimeLostError]
+    ) -> None:
+        verdict = await verdict_of(self._context, made)
+        if call.asks and isinstance(verdict, Allowed):
+            verdict = await self._context.ask(made)
+        match verdict:
+            case Waits(reason=reason):
+                events.put_nowait(CallWaits(made.call_id, reason))
+            case Refused(reason=reason):
+                events.put_nowait(ToolEnded(refused_result(made, reason)))
+            case Allowed(arguments=arguments) if call.runs:
+                events.put_nowait(ToolStarted(made.call_id))
+
+                def show(text: str) -> None:
+                    events.put_nowait(ToolDelta(made.call_id, text))
+
+                try:
+                    result = await self._context.call_tool(made, arguments, show)
+                except RuntimeLostError as error:
+                    events.put_nowait(error)
+                else:
+                    events.put_nowait(ToolEnded(result))
+            case Allowed():
+                await _play_call(made.call_id, call, events)
 
     def _call_id(self, call: Call) -> str:
         self._calls += 1
         return call.call_id or f"{self._context.turn_id}-{self._calls}"
 
 
-def _flat(steps: Sequence[Step]) -> list[Say | Wait | Fail | Hang]:
-    flat: list[Say | Wait | Fail | Hang] = []
+class _Calls(NamedTuple):
+    """Calls that waited, with their answers now."""
+
+    calls: dict[str, Call]
+
+
+def _flat(steps: Sequence[Step]) -> list[_Single]:
+    flat: list[_Single] = []
     for step in steps:
         if isinstance(step, Repeat):
             flat.extend(_flat(step.steps) * step.times)
@@ -235,22 +335,9 @@ def _flat(steps: Sequence[Step]) -> list[Say | Wait | Fail | Hang]:
     return flat
 
 
-async def _run_calls(calls: dict[str, Call]) -> AsyncGenerator[LoopEvent, None]:
-    events: asyncio.Queue[LoopEvent] = asyncio.Queue()
-    tools = [asyncio.create_task(_run_call(call_id, c, events)) for call_id, c in calls.items()]
-    try:
-        left = len(tools)
-        while left:
-            event = await events.get()
-            left -= isinstance(event, ToolEnded)
-            yield event
-    finally:
-        for tool in tools:
-            tool.cancel()
-        await asyncio.gather(*tools, return_exceptions=True)
-
-
-async def _run_call(call_id: str, call: Call, events: asyncio.Queue[LoopEvent]) -> None:
+async def _play_call(
+    call_id: str, call: Call, events: asyncio.Queue[LoopEvent | RuntimeLostError]
+) -> None:
     events.put_nowait(ToolStarted(call_id))
     for piece in call.output:
         await _pause(call.delay_s)

@@ -32,6 +32,7 @@ class CreateBody(Body, frozen=True):
 
     session_id: str | None = None
     loop: str | None = None
+    runtime: str | None = None
 
 
 class SendBody(Body, frozen=True):
@@ -95,6 +96,14 @@ class CompactBody(Body, frozen=True):
     """How many of the newest turns stay as they are."""
 
     keep_turns: Annotated[int, Meta(ge=0, le=2**53)] = 4
+
+
+class AnswerBody(Body, frozen=True):
+    """The answer to a call that waits; `arguments` replace its own where they are given."""
+
+    approve: bool
+    reason: str | None = None
+    arguments: Any = None
 
 
 class EmptyBody(Body, frozen=True):

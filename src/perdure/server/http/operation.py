@@ -11,6 +11,7 @@ from starlette.responses import Response
 from perdure.server.access.principal import Right
 from perdure.server.http import session_route, view_route
 from perdure.server.http.body import (
+    AnswerBody,
     BranchBody,
     CompactBody,
     CreateBody,
@@ -364,6 +365,16 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Sent},
         (400, 404, 413, 422),
         body=EditBody,
+    ),
+    Operation(
+        "POST",
+        f"{_SESSION}/approvals/{{call_id}}",
+        "answer_approval",
+        "Answers a tool call that waits for an approval; the last answer resumes the turn",
+        session_route.answer_approval,
+        {202: SessionLook},
+        (400, 404, 409, 413, 422),
+        body=AnswerBody,
     ),
     Operation(
         "POST",

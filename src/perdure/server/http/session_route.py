@@ -15,6 +15,7 @@ from perdure.server.feed.cursor import Cursor, pair_cursors
 from perdure.server.feed.wire import EntryWriter, find_field, find_part, part_content
 from perdure.server.http.auth import grant_of_request
 from perdure.server.http.body import (
+    AnswerBody,
     BranchBody,
     CompactBody,
     CreateBody,
@@ -65,7 +66,9 @@ async def create(service: Service, request: Request) -> Response:
     body = await read_body(request, CreateBody, service.settings.max_body_bytes)
     grant = grant_of_request(request)
     await check_free(service, grant, body.session_id)
-    look, is_new = await service.registry.create(body.session_id, body.loop, owner=grant.owner)
+    look, is_new = await service.registry.create(
+        body.session_id, body.loop, body.runtime, owner=grant.owner
+    )
     if not is_new and not grant.has(look.owner):
         raise SessionExistsError(look.session_id)
     return _shown(look, request, 201 if is_new else 200)
@@ -251,6 +254,20 @@ async def edit_queued(service: Service, request: Request) -> Response:
     body = await read_body(request, EditBody, service.settings.max_body_bytes)
     sent = await service.registry.edit_queued(session_id_of(request), message_id, body.content())
     return answer(sent)
+
+
+async def answer_approval(service: Service, request: Request) -> Response:
+    """Answers a call that waits for an approval."""
+    session_id, call_id = session_id_of(request), text_of(request, "call_id")
+    body = await read_body(request, AnswerBody, service.settings.max_body_bytes)
+    await service.registry.answer(
+        session_id,
+        call_id,
+        approve=body.approve,
+        reason=body.reason,
+        arguments=body.arguments,
+    )
+    return _shown(await service.registry.look(session_id), request, 202)
 
 
 async def branch(service: Service, request: Request) -> Response:

@@ -10,141 +10,64 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from perdure import clock
 from perdure.codec import Draft
-from perdure.context import RunContext
-from perdure.entry import Message
+from perdure.entry import ToolCall
 from perdure.errors import (
-    LoopError,
-    NothingToResendError,
     PerdureError,
     ServerClosingError,
     SessionDeletedError,
     StoreError,
-    StoreUnavailableError,
+    TurnRunningError,
 )
-from perdure.events import MessageUpdate, RunEvent
-from perdure.fact import LeafMoved, MessageQueued, TurnReason
-from perdure.loop import Loop
-from perdure.run import Driver
-from perdure.server.session.batch import started
+from perdure.fact import Fact, LeafMoved, TurnReason
+from perdure.loop import CallWaits
+from perdure.server.session.batch import Input, never_made, started
 from perdure.server.session.idempotency import turn_id_of
-from perdure.server.session.owner import Owner
-from perdure.server.session.path import load_model_path, load_open_calls
-from perdure.server.session.port import make_loop
+from perdure.server.session.path import load_open_calls
+from perdure.server.session.player import Player
 from perdure.server.session.replay import replay_all
 from perdure.server.session.state import QueuedMessage
+from perdure.server.session.surroundings import EndSource, Scope
 from perdure.server.session.turn import GRACE_S, Turn, describe
-from perdure.store import Receipt
-from perdure.view import model_view, repairs
 
 _log = logging.getLogger("perdure.server")
 
 
-class Actor(Owner):
-    """An owner that runs turns."""
+class Actor(Player):
+    """A player whose turns end, each once, and whose session comes and goes."""
 
-    async def build_loop(self) -> Loop:
-        """The loop of one run, before anything of that run is stored.
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn is open: it runs, or it waits for an approval."""
+        return self._turn is not None or self.state.turn is not None
+
+    @property
+    def open_turn_id(self) -> str | None:
+        """The id of the turn that is open."""
+        return self.state.turn.turn_id if self.state.turn is not None else None
+
+    def check_idle(self) -> None:
+        """Refuses what cannot be done while a turn is open.
 
         Raises:
-            LoopError: the loop cannot start. ConfigurationError, MissingExtraError: nor be found.
+            TurnRunningError: one is.
 
         """
-        name = self.state.loop or self._loops.default
-        await self._loops.prepare(name)
-        return make_loop(self._loops, name)
+        if (turn_id := self.open_turn_id) is not None:
+            raise TurnRunningError(self.session_id, turn_id)
 
-    async def start(self, message: Message, *, before: Sequence[Draft] = ()) -> tuple[Receipt, str]:
-        """Starts the first turn of a message, in one batch; returns the receipt and the turn's id.
-
-        The batch: `before`, the repairs of open calls at the leaf, `turn_started`, the message.
-        """
-        loop = await self.build_loop()
-        turn_id = turn_id_of(self.session.incarnation, message.id)
-        drafts = [*before, *await self._repairs(), started(turn_id, message), message]
-        return await self._launch(loop, turn_id, drafts, message.id), turn_id
-
-    async def _repairs(self) -> list[Message]:
-        """The interrupted results of the calls that are open at the leaf."""
-        return repairs(await load_open_calls(self.store, self.session_id, self.state.leaf_id))
-
-    async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
-        """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
-        loop = await self.build_loop()
-        stored = await self.store.load_entry(self.session_id, message_id)
-        if not isinstance(message := stored.view, Message):
-            raise NothingToResendError(self.session_id)
-        drafts: list[Draft] = []
-        if self.state.leaf_id != message_id:
-            drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
-        drafts.append(started(turn_id, message, resends=resends))
-        return await self._launch(loop, turn_id, drafts, message_id, message)
-
-    async def _launch(
-        self,
-        loop: Loop,
-        turn_id: str,
-        drafts: Sequence[Draft],
-        message_id: str,
-        message: Message | None = None,
-    ) -> Receipt:
-        """Appends what starts a turn, then runs it; a look never finds it open and not alive."""
-        self._starting = turn_id
-        try:
-            receipt = await self.append(drafts)
-            if message is None:
-                stored = next(each for each in receipt.entries if each.id == message_id)
-                assert isinstance(stored.view, Message)
-                message = stored.view
-            self._turn = self._run(loop, turn_id, message)
-        finally:
-            self._starting = None
-        return receipt
-
-    def _run(self, loop: Loop, turn_id: str, message: Message) -> Turn:
-        async def messages() -> Sequence[Message]:
-            path = await load_model_path(self.store, self.session_id, message.id)
-            return await asyncio.to_thread(model_view, path)
-
-        async def emit(event: RunEvent) -> None:
-            if self._turn is not turn or turn.is_asked_to_end:
-                raise asyncio.CancelledError
-            if isinstance(event, MessageUpdate):
-                self._partials.add(event)
-                self._feed.delta(self.session_id, turn_id, event)
-                await asyncio.sleep(0)
-
-        async def run() -> Sequence[Message]:
-            try:
-                return await driver.run(loop)
-            except SystemExit as error:  # it would end the server, and with it every other turn
-                raise LoopError(f"the loop failed: {describe(error)}") from error
-
-        context = RunContext(self.session_id, turn_id=turn_id, input=(message,), messages=messages)
-        driver = Driver(context, _TurnJournal(self, turn_id), emit)
-        turn = Turn(context, run())
+    def _attend(self, turn: Turn) -> None:
         turn.accompany(self._let_go(turn))
         if (limit_s := self._limits.turn_limit_s) is not None:
             turn.accompany(self._expire(turn, limit_s))
         watcher = asyncio.create_task(self._watch(turn))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
-        return turn
-
-    async def append_for(self, turn_id: str, drafts: Sequence[Draft]) -> Receipt:
-        """An append of a running turn; refused once the turn is not this actor's any more."""
-
-        async def step() -> Receipt:
-            if self._turn is None or self._turn.turn_id != turn_id:
-                raise StoreUnavailableError(f"turn {turn_id} was lost; nothing more is stored")
-            return await self.append(drafts)
-
-        return await self._mailbox.do(step)
 
     async def _watch(self, turn: Turn) -> None:
         """Ends the turn when its run is over. The outermost frame of a turn."""
@@ -155,13 +78,45 @@ class Actor(Owner):
         reason, cause = turn.outcome()
         damage = turn.damage
 
-        async def step() -> None:
+        async def step() -> list[ToolCall]:
             if self._turn is turn and damage is not None:
                 self.fail(damage)
+            elif self._turn is turn and (waiting := turn.waiting):
+                return await self._rest_somehow(turn, waiting)
             elif self._turn is turn:
                 await self._end_somehow(turn, self._end(turn, reason, cause))
+            return []
 
-        await self._mailbox.do(step)
+        if asked := await self._mailbox.do(step):
+            await self._notify(turn.turn_id, asked)
+
+    async def _rest_somehow(self, turn: Turn, waiting: Sequence[CallWaits]) -> list[ToolCall]:
+        """Stores what the turn waits for; then nothing of it is alive."""
+        asked: list[ToolCall] = []
+
+        async def rest() -> None:
+            path = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
+            calls = {call.call_id: call for call in path}
+            asked.extend(calls[each.call_id] for each in waiting)
+            await self.append(
+                [
+                    self.new_request(turn.turn_id, call, each.reason)
+                    for call, each in zip(asked, waiting, strict=True)
+                ]
+            )
+            self._turn = None
+            self._partials.clear()
+            turn.rest()
+            self._on_rest(self.session_id)
+
+        await self._end_somehow(turn, rest())
+        return asked if self._turn is None and self._state is not None else []
+
+    async def _notify(self, turn_id: str, asked: Sequence[ToolCall]) -> None:
+        try:
+            await self._surroundings.waits(self._scope(turn_id), asked)
+        except PerdureError as error:
+            _log.warning("session %r waits, and nobody was told: %s", self.session_id, error)
 
     async def _end_somehow(self, turn: Turn, ending: Coroutine[Any, Any, None]) -> None:
         """Ends the turn, or loses it: one that nobody ends would run for ever."""
@@ -211,26 +166,58 @@ class Actor(Owner):
         stuck = f"the loop did not let go within {GRACE_S:g} s and was left behind"
         await self._end(turn, reason, f"{cause}; {stuck}" if cause else stuck, kept)
 
+    async def end_waiting(
+        self, reason: Literal["stopped"], cause: str | None, *, gives_way: bool = False
+    ) -> None:
+        """Ends the turn that waits for an approval: its calls were not made."""
+        turn = self.state.turn
+        assert turn is not None
+        open_calls = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
+        kept = never_made(open_calls, reason)
+        await self._store_end(turn.turn_id, reason, cause, kept, gives_way=gives_way)
+
     async def _end(
-        self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Message] = ()
+        self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Draft] = ()
+    ) -> None:
+        if reason == "refused":
+            kept = [*kept, *await self._withdrawal()]
+        await self._store_end(turn.turn_id, reason, cause, kept, gives_way=turn.gives_way)
+        turn.ended.set_result(reason)
+
+    async def _withdrawal(self) -> list[Draft]:
+        """Takes the input of a refused turn out of the conversation, and what hooks said of it."""
+        assert self.state.turn is not None
+        stored = await self.store.load_entry(self.session_id, self.state.turn.message_id)
+        parent_id = stored.entry.parent_id
+        before = parent_id if isinstance(parent_id, str) else None
+        return [LeafMoved(from_id=self.state.leaf_id, leaf_id=before)]
+
+    async def _store_end(
+        self,
+        turn_id: str,
+        reason: TurnReason,
+        cause: str | None,
+        kept: Sequence[Draft],
+        *,
+        gives_way: bool,
     ) -> None:
         """Appends the turn's end, and in the same batch the start of the message that is next."""
-        drafts: list[Draft] = [*kept, self._ended(turn.turn_id, reason, cause)]
-        following = self._following(turn, reason)
+        drafts: list[Draft] = [*kept, self._ended(turn_id, reason, cause)]
+        following = self._following(reason, gives_way=gives_way)
         if following is None:
             await self.append(drafts)
             self._turn = None
         else:
             await self._end_and_start(drafts, await self.load_queued(following))
         self._partials.clear()
-        self._ended_here = turn.turn_id
-        turn.ended.set_result(reason)
+        self._ended_here = turn_id
         if self._turn is None:
             self._on_rest(self.session_id)
 
-    async def _end_and_start(self, drafts: list[Draft], message: Message) -> None:
+    async def _end_and_start(self, drafts: list[Draft], given: Input) -> None:
+        message = given.message
         turn_id = turn_id_of(self.session.incarnation, message.id)
-        drafts += [started(turn_id, message), message]
+        drafts += [started(turn_id, given), message]
         try:
             loop = await self.build_loop()
         except PerdureError as error:
@@ -239,17 +226,11 @@ class Actor(Owner):
         else:
             await self._launch(loop, turn_id, drafts, message.id)
 
-    def _following(self, turn: Turn, reason: TurnReason) -> QueuedMessage | None:
+    def _following(self, reason: TurnReason, *, gives_way: bool) -> QueuedMessage | None:
         """The waiting message that runs next by itself: after `completed`, or in its place."""
         if not self.state.queue or self._refusal is not None:
             return None
-        return self.state.queue[0] if reason == "completed" or turn.gives_way else None
-
-    async def load_queued(self, queued: QueuedMessage) -> Message:
-        """The message of a `message_queued`, whole."""
-        stored = await self.store.load_entry(self.session_id, queued.seq)
-        assert isinstance(stored.view, MessageQueued)
-        return Message("user", stored.view.parts, id=queued.message_id)
+        return self.state.queue[0] if reason == "completed" or gives_way else None
 
     async def _quiesce(
         self, refusal: PerdureError, reason: Literal["stopped", "interrupted"], cause: str
@@ -279,12 +260,14 @@ class Actor(Owner):
         await self._quiesce(ServerClosingError(), "interrupted", "the server was shut down")
         if self._watchers:
             await asyncio.wait(set(self._watchers), timeout=GRACE_S)
+        await self._tell_ended("shutdown")
         await self.keeper.close()
 
     async def delete(self) -> None:
         """Stops the running turn, then deletes the session; it is not woken for that."""
         refusal = SessionDeletedError(self.session_id)
         await self._quiesce(refusal, "stopped", "the session was deleted")
+        await self._tell_ended("delete")
 
         async def step() -> None:
             try:
@@ -295,6 +278,45 @@ class Actor(Owner):
             self.fail(refusal)
 
         await self._mailbox.do(step)
+
+    async def offload(self, let_go: Callable[[], bool]) -> bool:
+        """Tells that the session leaves memory, then lets go of it; see `Owner.offload`."""
+        if self.is_at_rest:
+            await self._tell_ended("offload")
+        return await super().offload(let_go)
+
+    async def _tell_ended(self, source: EndSource) -> None:
+        """Tells those who were told of the session's start; its next turn is a start again."""
+        if not self._has_begun or self._state is None:
+            return
+        self._has_begun = False
+        self._starts = "resume"
+        try:
+            await self._surroundings.ended(self._scope_of_session(), source)
+        except PerdureError as error:
+            _log.warning("session %r ended, and a hook failed: %s", self.session_id, error)
+
+    async def before_compaction(self) -> None:
+        """Asks whether the session may be compacted.
+
+        Raises:
+            HookRefusedError: it may not.
+
+        """
+        await self._surroundings.compacting(await self.command(self._give_scope))
+
+    async def _give_scope(self, again: bool) -> Scope:
+        return self._scope_of_session()
+
+    def has_compacted(self) -> None:
+        """A compaction was stored: the next turn is a start, for that reason."""
+        self._starts = self._starts or "compact"
+
+    def _scope_of_session(self) -> Scope:
+        async def note(facts: Sequence[Fact]) -> None:
+            await self._mailbox.do(lambda: self._append_awake(facts))
+
+        return Scope(self.session_id, "", self.loop_name, self.state.runtime, note)
 
     async def expire(self, before: datetime) -> bool:
         """Deletes the session if nothing happened in it since, and no turn runs.
@@ -316,18 +338,3 @@ class Actor(Owner):
             return True
 
         return await self._mailbox.do(step)
-
-
-class _TurnJournal:
-    """What a run sees of its actor."""
-
-    def __init__(self, actor: Actor, turn_id: str) -> None:
-        self._actor = actor
-        self._turn_id = turn_id
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self._actor.state.leaf_id
-
-    async def append(self, drafts: Sequence[Draft]) -> Receipt:
-        return await self._actor.append_for(self._turn_id, drafts)

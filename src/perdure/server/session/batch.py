@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from perdure.codec import Draft, Entry, seal
-from perdure.entry import Message
-from perdure.fact import TurnStarted
+from perdure.entry import Message, ToolCall
+from perdure.fact import Source, TurnStarted
+from perdure.view import interrupted_result
 
 
-def started(turn_id: str, message: Message, *, resends: str | None = None) -> TurnStarted:
+class Input(NamedTuple):
+    """What a turn starts from: a message, and who sent it."""
+
+    message: Message
+    source: Source = "user"
+
+
+def started(turn_id: str, given: Input, *, resends: str | None = None) -> TurnStarted:
     """The start of a turn; its fact has the turn's id."""
-    return TurnStarted(id=turn_id, turn_id=turn_id, message_id=message.id, resends=resends)
+    return TurnStarted(
+        id=turn_id,
+        turn_id=turn_id,
+        message_id=given.message.id,
+        source=given.source,
+        resends=resends,
+    )
+
+
+def never_made(calls: Iterable[ToolCall], reason: str) -> list[Message]:
+    """The results of calls that waited for an approval when their turn ended."""
+    why = f"{reason}: the call waited for an approval and was not made"
+    return [Message("tool", (interrupted_result(call, why),)) for call in calls]
 
 
 def chain(drafts: Sequence[Draft], leaf_id: str | None) -> list[Entry]:

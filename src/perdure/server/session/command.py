@@ -14,31 +14,39 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.codec import StoredEntry
-from perdure.compaction import DEFAULT_PROMPT, plan_compaction
-from perdure.context import RunContext
-from perdure.entry import Compaction, File, Message, Part, Text, text
+from perdure.entry import File, Json, Message, Part, Text
 from perdure.errors import (
-    AppendConflictError,
     AppendRejectedError,
+    ApprovalAnsweredError,
+    ApprovalNotFoundError,
     EntryNotFoundError,
     IdempotencyConflictError,
-    LoopError,
     MessageRejectedError,
     NothingHeldError,
     NothingToResendError,
-    PerdureError,
     QueuedMessageNotFoundError,
     SteeringUnsupportedError,
-    TurnRunningError,
 )
-from perdure.fact import LeafMoved, MessageDiscarded, MessageQueued, Policy
-from perdure.loop import Loop
-from perdure.run import summarise
+from perdure.fact import (
+    LateResult,
+    MessageDiscarded,
+    MessageJoined,
+    MessageQueued,
+    Policy,
+    Source,
+)
 from perdure.server.session.actor import Actor
-from perdure.server.session.idempotency import message_id_of, queued_id_of, same_body, turn_id_of
+from perdure.server.session.batch import Input
+from perdure.server.session.idempotency import (
+    joined_id_of,
+    late_id_of,
+    message_id_of,
+    queued_id_of,
+    same_body,
+    turn_id_of,
+)
 from perdure.server.session.look import SessionLook
-from perdure.server.session.path import load_model_path
-from perdure.server.session.turn import Turn, describe
+from perdure.server.session.turn import Turn
 
 
 class Sent(Struct, frozen=True):
@@ -60,13 +68,6 @@ class Stopped(Struct, frozen=True):
     turn_id: str | None
 
 
-class Compacted(Struct, frozen=True):
-    """The stored compaction; `entry` is None where there was nothing to summarise."""
-
-    entry: StoredEntry | None
-    leaf_id: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class _Given:
     """A message as it was sent; an id that no key made is made once, before anything is tried."""
@@ -74,13 +75,19 @@ class _Given:
     parts: tuple[Part, ...]
     key: str | None
     fresh_id: str
+    source: Source
 
     def message_id(self, incarnation: str) -> str:
         return message_id_of(incarnation, self.key) if self.key is not None else self.fresh_id
 
 
 async def send(
-    actor: Actor, parts: Sequence[Part], *, idempotency_key: str | None, if_running: Policy
+    actor: Actor,
+    parts: Sequence[Part],
+    *,
+    idempotency_key: str | None,
+    if_running: Policy,
+    source: Source = "user",
 ) -> Sent:
     """Accepts a message: starts its turn, or queues it behind the running one or the held ones.
 
@@ -92,7 +99,7 @@ async def send(
 
     """
     _check_parts(parts)
-    given = _Given(tuple(parts), idempotency_key, clock.new_id())
+    given = _Given(tuple(parts), idempotency_key, clock.new_id(), source)
     return await actor.command(lambda again: _send(actor, given, if_running, again))
 
 
@@ -102,12 +109,15 @@ async def _send(actor: Actor, given: _Given, if_running: Policy, again: bool) ->
         known = await _find(actor, given, message_id)
         if known is not None:
             return known
+    open_turn_id = actor.open_turn_id
     match if_running:
         case "steer":
-            raise SteeringUnsupportedError(actor.session_id)
-        case "reject" if actor.turn is not None:
-            raise MessageRejectedError(actor.session_id, actor.turn.turn_id)
-        case "queue" | "interrupt" | "reject":
+            if open_turn_id is not None and not await actor.can_steer():
+                raise SteeringUnsupportedError(actor.session_id)
+        case "reject":
+            if open_turn_id is not None:
+                raise MessageRejectedError(actor.session_id, open_turn_id)
+        case "queue" | "interrupt":
             pass
         case _:
             assert_never(if_running)
@@ -116,19 +126,24 @@ async def _send(actor: Actor, given: _Given, if_running: Policy, again: bool) ->
         message_id=message_id,
         parts=given.parts,
         policy=if_running,
+        source=given.source,
     )
-    if (turn := actor.turn) is not None:
+    if open_turn_id is not None:
         receipt = await actor.append([queued])
         if if_running == "interrupt":
-            turn.gives_way = True
-            turn.ask_to_end("stopped", f"message {message_id} took its place")
+            cause = f"message {message_id} took its place"
+            if (turn := actor.turn) is None:
+                await actor.end_waiting("stopped", cause, gives_way=True)
+            else:
+                turn.gives_way = True
+                turn.ask_to_end("stopped", cause)
         return Sent(message_id, receipt.first_seq, None, queued=True)
     if actor.state.queue and if_running != "interrupt":
         head = await actor.load_queued(actor.state.queue[0])
         receipt, _ = await actor.start(head, before=[queued])
         return Sent(message_id, receipt.first_seq, None, queued=True)
     message = Message("user", given.parts, id=message_id)
-    receipt, turn_id = await actor.start(message)
+    receipt, turn_id = await actor.start(Input(message, given.source))
     return Sent(message_id, receipt.last_seq, turn_id, queued=False)
 
 
@@ -144,6 +159,10 @@ async def _find(actor: Actor, given: _Given, message_id: str) -> Sent | None:
     if not isinstance(view, Message | MessageQueued) or not same_body(view.parts, given.parts):
         raise IdempotencyConflictError(actor.session_id, message_id)
     turn_id = turn_id_of(incarnation, message_id) if message is not None else None
+    if message is not None and isinstance(view, MessageQueued) and view.policy == "steer":
+        joined = await _entry(actor, joined_id_of(incarnation, message_id))
+        if joined is not None and isinstance(joined.view, MessageJoined):
+            turn_id = joined.view.turn_id
     waits = actor.state.queued(message_id) is not None
     return Sent(message_id, accepted.seq, turn_id, queued=waits)
 
@@ -165,9 +184,9 @@ async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> St
 
     """
 
-    async def ask(again: bool) -> Turn | None:
-        turn = actor.turn
-        if turn_id is not None and (turn is None or turn.turn_id != turn_id):
+    async def ask(again: bool) -> Turn | str | None:
+        turn, open_turn_id = actor.turn, actor.open_turn_id
+        if turn_id is not None and open_turn_id != turn_id:
             return None
         if discard_queued and actor.state.queue:
             await actor.append(
@@ -176,6 +195,9 @@ async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> St
                     for each in actor.state.queue
                 ]
             )
+        if turn is None and open_turn_id is not None:
+            await actor.end_waiting("stopped", None)
+            return open_turn_id
         if turn is not None:
             turn.ask_to_end("stopped", None)
         return turn
@@ -183,6 +205,8 @@ async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> St
     turn = await actor.command(ask)
     if turn is None:
         return Stopped(stopped=False, turn_id=turn_id)
+    if isinstance(turn, str):
+        return Stopped(stopped=True, turn_id=turn)
     reason = await asyncio.shield(turn.ended)
     return Stopped(stopped=reason == "stopped", turn_id=turn.turn_id)
 
@@ -198,7 +222,7 @@ async def resend(actor: Actor) -> Sent:
     turn_id = clock.new_id()
 
     async def step(again: bool) -> Sent:
-        _check_idle(actor)
+        actor.check_idle()
         last = actor.state.last_turn
         if last is None or last.reason == "completed":
             raise NothingToResendError(actor.session_id)
@@ -222,7 +246,7 @@ async def go_on(actor: Actor) -> Sent:
     chosen: list[str] = []
 
     async def step(again: bool) -> Sent:
-        _check_idle(actor)
+        actor.check_idle()
         if chosen and actor.state.queued(chosen[0]) is None:
             stored = await actor.store.load_entry(actor.session_id, chosen[0])
             turn_id = turn_id_of(actor.session.incarnation, stored.id)
@@ -230,9 +254,9 @@ async def go_on(actor: Actor) -> Sent:
         if not actor.state.queue:
             raise NothingHeldError(actor.session_id)
         head = await actor.load_queued(actor.state.queue[0])
-        chosen[:] = [head.id]
+        chosen[:] = [head.message.id]
         receipt, turn_id = await actor.start(head)
-        return Sent(head.id, receipt.last_seq, turn_id, queued=False)
+        return Sent(head.message.id, receipt.last_seq, turn_id, queued=False)
 
     return await actor.command(step)
 
@@ -271,9 +295,10 @@ async def edit_queued(actor: Actor, message_id: str, parts: Sequence[Part]) -> S
         edited = actor.state.queued(message_id)
         if edited is None:
             raise QueuedMessageNotFoundError(actor.session_id, message_id)
-        if again and (await actor.load_queued(edited)).parts == tuple(parts):
+        if again and (await actor.load_queued(edited)).message.parts == tuple(parts):
             return Sent(message_id, edited.seq, None, queued=True)
         at = actor.state.queue.index(edited)
+        source = (await actor.load_queued(edited)).source
         kept = [await actor.load_queued(each) for each in actor.state.queue[at + 1 :]]
         behind = list(zip(actor.state.queue[at + 1 :], kept, strict=True))
         receipt = await actor.append(
@@ -283,10 +308,17 @@ async def edit_queued(actor: Actor, message_id: str, parts: Sequence[Part]) -> S
                     MessageDiscarded(message_id=each.message_id, why="queued anew, in its place")
                     for each, _ in behind
                 ),
-                MessageQueued(message_id=message_id, parts=tuple(parts), policy=edited.policy),
+                MessageQueued(
+                    message_id=message_id, parts=tuple(parts), policy=edited.policy, source=source
+                ),
                 *(
-                    MessageQueued(message_id=each.message_id, parts=m.parts, policy=each.policy)
-                    for each, m in behind
+                    MessageQueued(
+                        message_id=each.message_id,
+                        parts=given.message.parts,
+                        policy=each.policy,
+                        source=given.source,
+                    )
+                    for each, given in behind
                 ),
             ]
         )
@@ -295,79 +327,45 @@ async def edit_queued(actor: Actor, message_id: str, parts: Sequence[Part]) -> S
     return await actor.command(step)
 
 
-async def branch(actor: Actor, entry_id: str | None) -> SessionLook:
-    """Moves the leaf, by an entry, so that every viewer and every restart agrees.
+async def answer(
+    actor: Actor, call_id: str, *, approve: bool, reason: str | None, arguments: Json
+) -> None:
+    """Answers a call that waits for an approval; the last answer that is missing resumes the turn.
+
+    `arguments` replace the call's own, where they are given. The same answer again does nothing.
 
     Raises:
-        TurnRunningError: nothing stored. EntryNotFoundError: no such tree entry; nothing stored.
+        ApprovalNotFoundError, ApprovalAnsweredError: nothing stored.
+        PerdureError: as `Actor.command`, and where the loop cannot start.
 
     """
 
-    async def step(again: bool) -> SessionLook:
-        _check_idle(actor)
-        if entry_id is not None:
-            stored = await actor.store.load_entry(actor.session_id, entry_id)
-            if not stored.entry.in_tree:
-                raise EntryNotFoundError(
-                    actor.session_id, entry_id, "it is a fact and has no place in the tree"
-                )
-        if entry_id != actor.state.leaf_id:
-            await actor.append([LeafMoved(from_id=actor.state.leaf_id, leaf_id=entry_id)])
-        return actor.look()
+    async def step(again: bool) -> None:
+        turn = actor.state.turn
+        call = turn.waiting_call(call_id) if turn is not None else None
+        if turn is None or call is None:
+            raise ApprovalNotFoundError(actor.session_id, call_id)
+        if call.approved is not None:
+            if call.approved == approve:
+                return
+            raise ApprovalAnsweredError(actor.session_id, call_id)
+        fact = actor.new_answer(
+            turn.turn_id, call_id, approve=approve, reason=reason, arguments=arguments
+        )
+        await actor.answer(call, fact)
 
-    return await actor.command(step)
+    await actor.command(step)
 
 
-async def compact(actor: Actor, keep_turns: int) -> Compacted:
-    """Appends a summary of all but the last `keep_turns` turns, made by a throw-away run.
+async def note_late(actor: Actor, call_id: str, parts: Sequence[Text | File]) -> None:
+    """Keeps a result that came after its call was interrupted, as a fact; it changes nothing."""
 
-    The session takes commands meanwhile; one that grows it wins.
+    async def step(again: bool) -> None:
+        fact_id = late_id_of(actor.session.incarnation, call_id)
+        if await _entry(actor, fact_id) is None:
+            await actor.append([LateResult(id=fact_id, call_id=call_id, parts=tuple(parts))])
 
-    Raises:
-        TurnRunningError: a turn runs; nothing stored.
-        AppendConflictError: the session grew while the summary was made; nothing stored.
-        LoopError: the loop gave no summary; nothing stored.
-
-    """
-
-    async def begin(again: bool) -> tuple[int, str | None]:
-        _check_idle(actor)
-        return actor.state.last_seq, actor.state.leaf_id
-
-    async def build(again: bool) -> Loop:
-        return await actor.build_loop()
-
-    seq, leaf_id = await actor.command(begin)
-    path = await load_model_path(actor.store, actor.session_id, leaf_id)
-    plan = plan_compaction(path, keep_turns)
-    if plan is None:
-        return Compacted(None, leaf_id)
-    prompt = text(DEFAULT_PROMPT)
-
-    async def messages() -> Sequence[Message]:
-        return [*plan.messages, prompt]
-
-    context = RunContext(actor.session_id, input=(prompt,), messages=messages, purpose="summary")
-    loop = await actor.command(build)
-    try:
-        summary = await summarise(loop, context)
-    except PerdureError:
-        raise
-    except (Exception, SystemExit) as error:  # somebody else's loop: its own failure
-        raise LoopError(f"the loop gave no summary: {describe(error)}") from error
-    entry = Compaction(summary=summary, first_kept_id=plan.first_kept_id)
-
-    async def store(again: bool) -> Compacted:
-        _check_idle(actor)
-        if actor.state.leaf_id == entry.id:
-            return Compacted(await actor.store.load_entry(actor.session_id, entry.id), entry.id)
-        if actor.state.leaf_id != leaf_id:
-            raise AppendConflictError(actor.session_id, seq, actor.state.last_seq)
-        receipt = await actor.append([entry])
-        await actor.keeper.prune()
-        return Compacted(receipt.entries[0], entry.id)
-
-    return await actor.command(store)
+    await actor.command(step)
 
 
 async def reopen(actor: Actor) -> SessionLook:
@@ -387,8 +385,3 @@ async def reopen(actor: Actor) -> SessionLook:
 def _check_parts(parts: Sequence[Part]) -> None:
     if not parts or not all(isinstance(part, Text | File) for part in parts):
         raise AppendRejectedError("a message has one part or more, each a text or a file")
-
-
-def _check_idle(actor: Actor) -> None:
-    if actor.turn is not None:
-        raise TurnRunningError(actor.session_id, actor.turn.turn_id)

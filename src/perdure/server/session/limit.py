@@ -12,7 +12,7 @@ class Limits:
     A snapshot is taken every `snapshot_every` entries. A turn is ended after `turn_limit_s`. A turn
     in which the server died `quarantine_after` times, those that it resends included, is failed. A
     session that nobody uses is offloaded after `idle_after_s`, or when more than `max_live_actors`
-    are awake.
+    are awake. A call that nobody approves within `approval_limit_s` counts as refused.
     """
 
     snapshot_every: int = 1000
@@ -20,3 +20,4 @@ class Limits:
     quarantine_after: int = 3
     idle_after_s: float = 600.0
     max_live_actors: int = 1000
+    approval_limit_s: float | None = None

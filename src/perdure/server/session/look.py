@@ -65,13 +65,29 @@ class QueuedLook(Struct, frozen=True):
     seq: int
 
 
+class ApprovalLook(Struct, frozen=True):
+    """A call that waits for an approval. `seq` is that of its `approval_requested`.
+
+    Where the arguments do not fit here they are None, `elided`, and whole in that entry.
+    """
+
+    call_id: str
+    name: str
+    arguments: Json
+    elided: bool
+    reason: str | None
+    expires_at: datetime | None
+    seq: int
+
+
 class SessionLook(Struct, frozen=True):
     """A session as `GET /v1/sessions/{id}` shows it.
 
     `held`: messages wait and nothing runs them until the next message or a go-on. `cursor` is the
     wire cursor of `last_seq`. `loop` is the loop that was chosen at creation, None for the default.
     `title` is the beginning of its first message. `owner` is the principal whose session it is,
-    None where it belongs to admins.
+    None where it belongs to admins. `runtime` is where its tools run, None for the default.
+    `approvals` are what a session that is `waiting` waits for.
     """
 
     session_id: str
@@ -90,6 +106,8 @@ class SessionLook(Struct, frozen=True):
     last_activity: datetime
     title: str | None = None
     owner: str | None = None
+    runtime: str | None = None
+    approvals: tuple[ApprovalLook, ...] = ()
 
 
 def look_of(
@@ -103,13 +121,14 @@ def look_of(
 ) -> SessionLook:
     """The look at a session in this state.
 
-    `live` are the ids of the turns alive in this process; an open turn that is none of them is
-    shown as what the next wake will make of it: interrupted, or failed where the server died in it
-    `quarantine_after` times. `failure` is why
-    the session is unrecoverable.
+    `live` are the ids of the turns alive in this process; an open turn that is none of them, and
+    does not wait for an approval, is shown as what the next wake will make of it: interrupted, or
+    failed where the server died in it `quarantine_after` times. `failure` is why the session is
+    unrecoverable.
     """
     turn, last = _turns(state, live, quarantine_after)
-    status, cause = _status(turn, last)
+    approvals = _approvals(state) if turn is not None else ()
+    status, cause = _status(turn, last, is_waiting=bool(approvals))
     if failure is not None:
         status, cause = "unrecoverable", failure
     return SessionLook(
@@ -129,6 +148,25 @@ def look_of(
         last_activity=state.last_activity or session.created_at,
         title=state.title,
         owner=state.owner,
+        runtime=state.runtime,
+        approvals=approvals,
+    )
+
+
+def _approvals(state: State) -> tuple[ApprovalLook, ...]:
+    if state.turn is None:
+        return ()
+    return tuple(
+        ApprovalLook(
+            each.call_id,
+            each.name,
+            each.arguments,
+            each.is_elided,
+            each.reason,
+            each.expires_at,
+            each.seq,
+        )
+        for each in state.turn.unanswered
     )
 
 
@@ -136,7 +174,7 @@ def _turns(
     state: State, live: Collection[str], quarantine_after: int
 ) -> tuple[TurnLook | None, LastTurnLook | None]:
     turn, last = state.turn, state.last_turn
-    if turn is not None and turn.turn_id in live:
+    if turn is not None and (turn.turn_id in live or turn.is_at_rest):
         shown = TurnLook(turn.turn_id, turn.message_id, turn.started_at)
     elif turn is not None:
         reason, cause = cut_off(turn, quarantine_after)
@@ -148,9 +186,11 @@ def _turns(
     return shown, LastTurnLook(last.turn_id, last.message_id, last.reason, last.cause)
 
 
-def _status(turn: TurnLook | None, last: LastTurnLook | None) -> tuple[Status, str | None]:
+def _status(
+    turn: TurnLook | None, last: LastTurnLook | None, *, is_waiting: bool
+) -> tuple[Status, str | None]:
     if turn is not None:
-        return "running", None
+        return ("waiting" if is_waiting else "running"), None
     if last is None:
         return "idle", None
     match last.reason:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from perdure.codec import Draft
-from perdure.entry import Message
 from perdure.errors import (
     AppendConflictError,
     AppendRejectedError,
@@ -27,6 +26,7 @@ from perdure.errors import (
     UnrecoverableError,
 )
 from perdure.fact import Claimed, TurnEnded, TurnReason
+from perdure.loop import CallWaits
 from perdure.server.journal import JournalStore
 from perdure.server.session.batch import chain
 from perdure.server.session.idempotency import ended_id_of
@@ -43,6 +43,7 @@ from perdure.server.session.state import (
     fold,
     place,
 )
+from perdure.server.session.surroundings import NOTHING, StartSource, Surroundings
 from perdure.server.session.turn import Turn, describe
 from perdure.store import Receipt, Session
 
@@ -68,6 +69,7 @@ class Owner:
         node_id: str,
         limits: Limits,
         on_rest: Callable[[str], None],
+        surroundings: Surroundings = NOTHING,
     ) -> None:
         self.session_id = session_id
         self.failure: str | None = None
@@ -78,6 +80,7 @@ class Owner:
         self._node_id = node_id
         self._limits = limits
         self._on_rest = on_rest
+        self._surroundings = surroundings
         self._mailbox = Mailbox()
         self._session: Session | None = None
         self._state: State | None = None
@@ -85,13 +88,14 @@ class Owner:
         self._starting: str | None = None
         self._ended_here: str | None = None
         self._lost: str | None = None
-        self._dying: set[asyncio.Task[Sequence[Message]]] = set()
-        self._stuck: set[asyncio.Task[Sequence[Message]]] = set()
+        self._dying: set[asyncio.Task[Sequence[CallWaits]]] = set()
+        self._stuck: set[asyncio.Task[Sequence[CallWaits]]] = set()
         self._watchers: set[asyncio.Task[None]] = set()
         self._is_doubted = False
         self._partials = Partials()
         self._told: object = None
         self._refusal: PerdureError | None = None
+        self._starts: StartSource | None = None
 
     @property
     def state(self) -> State:
@@ -218,12 +222,15 @@ class Owner:
             raise
         self.failure = self._lost = None
         self._is_doubted = False
+        is_child = self.session.parent_id is not None
+        first: StartSource = "fork" if is_child else "startup"
+        self._starts = "resume" if self.state.has_started else first
         self._tell()
 
     def _claim(self, lost: str | None) -> list[Draft]:
         state = self.state
         drafts: list[Draft] = [Claimed(epoch=state.epoch + 1, node=self._node_id)]
-        if state.turn is not None:
+        if state.turn is not None and not state.turn.is_at_rest:
             turn_id = state.turn.turn_id
             if lost is not None:
                 cause = f"the server lost the session: {lost}"
@@ -335,7 +342,7 @@ class Owner:
         self._tell_look(self.look())
 
     def _tell_look(self, look: SessionLook) -> None:
-        key = (look.status, look.cause, look.turn, look.queued, look.last_turn)
+        key = (look.status, look.cause, look.turn, look.queued, look.last_turn, look.approvals)
         if key != self._told:
             self._told = key
             self._feed.status(look)

@@ -53,6 +53,16 @@ class Loops(Protocol):
         ...
 
 
+def can_steer(loops: Loops, name: str) -> bool:
+    """Whether runs of this loop take in messages while they go on.
+
+    Raises:
+        ConfigurationError, MissingExtraError: there is none, or it is not installed.
+
+    """
+    return getattr(loops.factory(name), "steers", False) is True
+
+
 def make_loop(loops: Loops, name: str) -> Loop:
     """The loop of one run, by its name.
 

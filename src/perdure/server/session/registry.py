@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.codec import Entry, StoredEntry, seal
-from perdure.entry import Part
+from perdure.entry import File, Json, Part, Text
 from perdure.errors import (
+    EntryNotFoundError,
     PerdureError,
     ServerClosingError,
     SessionExistsError,
@@ -26,12 +27,22 @@ from perdure.errors import (
     StoreError,
     UnrecoverableError,
 )
-from perdure.fact import LoopChosen, Policy, SessionOwned
+from perdure.fact import (
+    Fact,
+    LoopChosen,
+    Policy,
+    RuntimeAttached,
+    SessionOwned,
+    Source,
+    TurnEnded,
+)
 from perdure.run import complete
 from perdure.server.journal import JournalStore
-from perdure.server.session import command
+from perdure.server.session import command, tree_command
 from perdure.server.session.actor import Actor
-from perdure.server.session.command import Compacted, Sent, Stopped
+from perdure.server.session.command import Sent, Stopped
+from perdure.server.session.ends import Ends
+from perdure.server.session.idempotency import ended_id_of
 from perdure.server.session.limit import Limits
 from perdure.server.session.look import SessionLook, look_of
 from perdure.server.session.outline import OutlinePage, load_outline
@@ -41,12 +52,14 @@ from perdure.server.session.port import FeedPort, Loops
 from perdure.server.session.replay import load_state, replay
 from perdure.server.session.roster import Roster
 from perdure.server.session.state import State, decode_state, encode_state, fold, place
+from perdure.server.session.surroundings import NOTHING, Surroundings
 from perdure.server.session.transcript import (
     TranscriptPage,
     find_newest_leaf,
     load_following,
     load_transcript,
 )
+from perdure.server.session.tree_command import Compacted
 from perdure.server.session.wanted import EVERY_SESSION, MOST_SEARCHED, Wanted
 from perdure.store import Look, Page, check_session_id
 
@@ -67,10 +80,12 @@ class Registry:
         *,
         node_id: str | None = None,
         limits: Limits | None = None,
+        surroundings: Surroundings = NOTHING,
     ) -> None:
         self._store = store
         self._loops = loops
-        self._feed = feed
+        self._feed = self._ends = Ends(feed)
+        self._surroundings = surroundings
         self._node_id = node_id if node_id is not None else clock.new_id()
         self._limits = limits or Limits()
         self._roster = Roster(self._make_actor, self._limits)
@@ -86,6 +101,7 @@ class Registry:
         self,
         session_id: str | None = None,
         loop: str | None = None,
+        runtime: str | None = None,
         *,
         owner: str | None = None,
     ) -> tuple[SessionLook, bool]:
@@ -103,8 +119,11 @@ class Registry:
         session_id = clock.new_id() if session_id is None else session_id
         if loop is not None:
             await self._loops.prepare(loop)
+        if runtime is not None:
+            self._surroundings.check_runtime(runtime)
+        facts = _identity(owner, loop, runtime)
         try:
-            made = await self._create(session_id, [], parent_id=None, loop=loop, owner=owner)
+            made = await self._create(session_id, facts, parent_id=None)
         except SessionExistsError:
             return await self.look(session_id), False
         return made, True
@@ -112,15 +131,12 @@ class Registry:
     async def _create(
         self,
         session_id: str,
-        path: Sequence[Entry],
+        facts: Sequence[Fact],
+        path: Sequence[Entry] = (),
         *,
         parent_id: str | None,
-        loop: str | None,
-        owner: str | None,
     ) -> SessionLook:
-        owned = [seal(SessionOwned(principal=owner))] if owner is not None else []
-        chosen = [seal(LoopChosen(name=loop))] if loop is not None else []
-        entries = (*owned, *chosen, *path)
+        entries = (*map(seal, facts), *path)
         state = fold(State(), place(State(), entries))
         session = await complete(
             self._store.create_session(
@@ -300,14 +316,73 @@ class Registry:
         *,
         idempotency_key: str | None = None,
         if_running: Policy = "queue",
+        source: Source = "user",
     ) -> Sent:
         """Accepts a message, durably: starts its turn, or queues it. See `command.send`."""
         return await self._command(
             session_id,
             lambda actor: command.send(
-                actor, parts, idempotency_key=idempotency_key, if_running=if_running
+                actor,
+                parts,
+                idempotency_key=idempotency_key,
+                if_running=if_running,
+                source=source,
             ),
         )
+
+    async def answer(
+        self,
+        session_id: str,
+        call_id: str,
+        *,
+        approve: bool,
+        reason: str | None = None,
+        arguments: Json = None,
+    ) -> None:
+        """Answers a call that waits for an approval; see `command.answer`."""
+        await self._command(
+            session_id,
+            lambda actor: command.answer(
+                actor, call_id, approve=approve, reason=reason, arguments=arguments
+            ),
+        )
+
+    async def note_late(self, session_id: str, call_id: str, parts: Sequence[Text | File]) -> None:
+        """Keeps a result that came too late, as a fact; see `command.note_late`."""
+        await self._command(session_id, lambda actor: command.note_late(actor, call_id, parts))
+
+    async def turn_end(self, session_id: str, turn_id: str) -> TurnEnded | None:
+        """The stored end of a turn; None where it has none yet. Wakes nothing; O(1).
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, StoreUnavailableError.
+
+        """
+        look = await self._store.look(session_id)
+        entry_id = ended_id_of(look.session.incarnation, turn_id)
+        try:
+            stored = await self._store.load_entry(session_id, entry_id)
+        except EntryNotFoundError:
+            return None
+        return stored.view if isinstance(stored.view, TurnEnded) else None
+
+    async def until_ended(self, session_id: str, turn_id: str) -> TurnEnded | None:
+        """Waits for the turn's end, also while it waits for an approval; wakes nothing.
+
+        None where nothing is alive that would end it: the next waking of the session does.
+
+        Raises:
+            As `turn_end`; SessionNotFoundError also if it is deleted meanwhile.
+
+        """
+        with self._ends.watch(session_id) as watch:
+            while True:
+                if (end := await self.turn_end(session_id, turn_id)) is not None:
+                    return end
+                look = await self.look(session_id)
+                if look.turn is None or look.turn.turn_id != turn_id:
+                    return await self.turn_end(session_id, turn_id)
+                await watch.changed()
 
     async def stop(
         self, session_id: str, turn_id: str | None = None, *, discard_queued: bool = False
@@ -341,11 +416,13 @@ class Registry:
 
     async def branch(self, session_id: str, entry_id: str | None) -> SessionLook:
         """Moves the leaf to a tree entry, or before the first one (None)."""
-        return await self._command(session_id, lambda actor: command.branch(actor, entry_id))
+        return await self._command(session_id, lambda actor: tree_command.branch(actor, entry_id))
 
     async def compact(self, session_id: str, *, keep_turns: int = 4) -> Compacted:
         """Appends a summary of all but the last `keep_turns` turns."""
-        return await self._command(session_id, lambda actor: command.compact(actor, keep_turns))
+        return await self._command(
+            session_id, lambda actor: tree_command.compact(actor, keep_turns)
+        )
 
     async def fork(
         self,
@@ -373,7 +450,8 @@ class Registry:
             parent = await self.look(session_id)
             leaf_id = parent.leaf_id if entry_id is None else entry_id
             path = await load_whole_path(self._store, session_id, leaf_id)
-        return await self._create(new_id, path, parent_id=session_id, loop=parent.loop, owner=owner)
+        facts = _identity(owner, parent.loop, parent.runtime)
+        return await self._create(new_id, facts, path, parent_id=session_id)
 
     async def delete(self, session_id: str) -> None:
         """Stops the running turn, deletes the session, and tells its viewers.
@@ -446,6 +524,7 @@ class Registry:
             self._node_id,
             self._limits,
             self._roster.rested,
+            self._surroundings,
         )
 
     async def _command(self, session_id: str, run: Callable[[Actor], Awaitable[_T]]) -> _T:
@@ -480,3 +559,15 @@ class Registry:
                     await actor.damage(error)
                     await self._tell_failure(session_id, actor)
             raise
+
+
+def _identity(owner: str | None, loop: str | None, runtime: str | None) -> list[Fact]:
+    """What a session's journal begins with: whose it is, and what its turns run with."""
+    facts: list[Fact] = []
+    if owner is not None:
+        facts.append(SessionOwned(principal=owner))
+    if loop is not None:
+        facts.append(LoopChosen(name=loop))
+    if runtime is not None:
+        facts.append(RuntimeAttached(runtime_id=runtime))
+    return facts

@@ -19,25 +19,36 @@ from perdure.codec import Entry, StoredEntry, encode
 from perdure.entry import Json, Message, Opaque, Text
 from perdure.errors import StateUnreplayableError
 from perdure.fact import (
+    ApprovalAnswered,
+    ApprovalRequested,
     Claimed,
     LeafMoved,
     LoopChosen,
+    LoopRemembered,
     MessageDiscarded,
+    MessageJoined,
     MessageQueued,
     Policy,
+    RuntimeAttached,
     SessionOwned,
+    SessionStarted,
     TurnEnded,
     TurnReason,
     TurnStarted,
 )
+from perdure.server.session.approval import WaitingCall, answered, requested
 from perdure.snapshot import Snapshot, Upcast, read_sealed, seal
 
-SCHEMA = 4
+SCHEMA = 5
 """The number of the serialised form *and* of what `apply` makes of a journal: either one changes
-with it. Schema 1 did not count crashes, and had no digest; 2 had no title, 3 no owner."""
+with it. Schema 1 did not count crashes, and had no digest; 2 had no title, 3 no owner,
+4 no approvals and nothing that loops remember."""
 
 INLINE_BYTES = 2 * 1024
 """How much of a queued message is in the state, which is stored anew with every entry."""
+
+MOST_REMEMBERED = 4
+"""How many keys of what loops remember are kept: the newest."""
 
 BEGINNING_CHARS = 200
 """How much of a text that is too long for that is shown."""
@@ -55,12 +66,30 @@ class Claim(Struct, frozen=True, array_like=True):
 
 
 class OpenTurn(Struct, frozen=True, array_like=True):
-    """The turn that has no end yet; the server died in `crashes` turns that it resends."""
+    """The turn that has no end yet; the server died in `crashes` turns that it resends.
+
+    `waiting` are its calls that were asked about last, those with an answer among them.
+    """
 
     turn_id: str
     message_id: str
     started_at: datetime
     crashes: int = 0
+    waiting: tuple[WaitingCall, ...] = ()
+
+    @property
+    def unanswered(self) -> tuple[WaitingCall, ...]:
+        """The calls that wait for an answer."""
+        return tuple(each for each in self.waiting if each.approved is None)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing runs, and nothing has to, until somebody answers."""
+        return any(not each.in_run for each in self.unanswered)
+
+    def waiting_call(self, call_id: str) -> WaitingCall | None:
+        """The call of this id, if it was asked about."""
+        return next((each for each in self.waiting if each.call_id == call_id), None)
 
 
 class EndedTurn(Struct, frozen=True, array_like=True):
@@ -99,6 +128,9 @@ class State(Struct, frozen=True):
     last_activity: datetime | None = None
     title: str | None = None
     owner: str | None = None
+    runtime: str | None = None
+    remembered: tuple[tuple[str, Json], ...] = ()
+    has_started: bool = False
 
     @property
     def epoch(self) -> int:
@@ -125,7 +157,12 @@ def _own(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep, 3: _own}
+def _wait(value: dict[str, Any]) -> dict[str, Any]:
+    """Schema 4 to 5: before it nothing waited for an approval, and nothing was remembered."""
+    return value
+
+
+_UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep, 3: _own, 4: _wait}
 
 
 def encode_state(state: State) -> bytes:
@@ -211,6 +248,12 @@ _DECISIVE = frozenset(
         "leaf_moved",
         "loop_chosen",
         "session_owned",
+        "message_joined",
+        "approval_requested",
+        "approval_answered",
+        "runtime_attached",
+        "loop_remembered",
+        "session_started",
     }
 )
 
@@ -249,10 +292,32 @@ def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
             return {"loop": name}
         case SessionOwned(principal=principal):
             return {"owner": principal}
+        case MessageJoined(message_id=message_id):
+            return {"queue": _without(state.queue, message_id)}
+        case ApprovalRequested() | ApprovalAnswered() as fact:
+            return _ask(state, fact, stored.seq)
+        case RuntimeAttached(runtime_id=runtime_id):
+            return {"runtime": runtime_id}
+        case LoopRemembered(key=key, value=value):
+            kept = [each for each in state.remembered if each[0] != key]
+            return {"remembered": (*kept[1 - MOST_REMEMBERED :], (key, value))}
+        case SessionStarted():
+            return {"has_started": True}
         case Opaque():
             raise _broken(stored, f"this version cannot read its {stored.type!r}")
         case _:
             raise AssertionError(stored.type)
+
+
+def _ask(state: State, fact: ApprovalRequested | ApprovalAnswered, seq: int) -> dict[str, Any]:
+    turn = state.turn
+    if turn is None or turn.turn_id != fact.turn_id:
+        return {}
+    if isinstance(fact, ApprovalRequested):
+        waiting = requested(turn.waiting, fact, seq)
+    else:
+        waiting = answered(turn.waiting, fact)
+    return {"turn": replace(turn, waiting=waiting)}
 
 
 def _broken(stored: StoredEntry, detail: str) -> StateUnreplayableError:

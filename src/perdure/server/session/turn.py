@@ -8,9 +8,10 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from perdure.context import RunContext
-from perdure.entry import Ending, Message
-from perdure.errors import PerdureError, UnrecoverableError
+from perdure.entry import Ending, ToolCall
+from perdure.errors import HookRefusedError, PerdureError, RuntimeLostError, UnrecoverableError
 from perdure.fact import TurnReason
+from perdure.loop import Answer, CallWaits
 
 _log = logging.getLogger("perdure.server")
 
@@ -21,18 +22,36 @@ GRACE_S = 10.0
 class Turn:
     """One running turn. `ended` resolves to the reason that was stored, or to the store's error.
 
-    `gives_way` is set when a message asked to run in this turn's place.
+    `gives_way` is set when a message asked to run in this turn's place. `asked_of` are the calls
+    for which its run waits, alive, until somebody answers.
     """
 
-    def __init__(self, context: RunContext, run: Coroutine[Any, Any, Sequence[Message]]) -> None:
-        self.turn_id = context.turn_id
+    def __init__(self, turn_id: str, run: Coroutine[Any, Any, Sequence[CallWaits]]) -> None:
+        self.turn_id = turn_id
         self.gives_way = False
+        self.asked_of: dict[str, tuple[ToolCall, asyncio.Future[Answer]]] = {}
         self.ended: asyncio.Future[TurnReason] = asyncio.get_running_loop().create_future()
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self.task = asyncio.create_task(run)
         self.is_asked = asyncio.Event()
-        self._context = context
+        self._context: RunContext | None = None
         self._asked: tuple[Ending, str | None] | None = None
+
+    def enter(self, context: RunContext) -> None:
+        """The turn's next run has this context."""
+        self._context = context
+        if self._asked is not None:
+            context.ending = self._asked[0]
+
+    @property
+    def waiting(self) -> Sequence[CallWaits]:
+        """The calls that the finished run left to somebody's approval."""
+        is_through = not self.task.cancelled() and self.task.exception() is None
+        return self.task.result() if is_through and self._asked is None else ()
+
+    def rest(self) -> None:
+        """Nothing of it is alive any more; it is open, and another one takes it up."""
+        self.ended.cancel()
 
     def accompany(self, companion: Coroutine[Any, Any, None]) -> None:
         """Runs something beside the turn until the turn's end is stored."""
@@ -53,7 +72,8 @@ class Turn:
         """Cancels the run; the first reason counts, and every asking cancels again."""
         if self._asked is None:
             self._asked = (reason, cause)
-            self._context.ending = reason
+            if self._context is not None:
+                self._context.ending = reason
             self.is_asked.set()
         self.task.cancel()
 
@@ -64,6 +84,10 @@ class Turn:
         error = self.task.exception()
         if error is None:
             return "completed", None
+        if isinstance(error, HookRefusedError):
+            return "refused", error.reason
+        if isinstance(error, RuntimeLostError):
+            return self._asked or ("interrupted", describe(error))
         if not isinstance(error, PerdureError):
             _log.error("turn %s: the loop failed", self.turn_id, exc_info=error)
         return self._asked or ("failed", describe(error))

@@ -1,0 +1,93 @@
+"""What stands around one turn's runs, as a loop sees it: the surroundings, people, the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from perdure.entry import Json, Message, ToolCall, ToolResult, text
+from perdure.errors import RuntimeLostError
+from perdure.fact import RuntimeLost
+from perdure.loop import Answer, ToolSpec, Verdict
+from perdure.server.session.surroundings import Scope, Surroundings
+
+_T = TypeVar("_T")
+
+
+class Host(Protocol):
+    """The actor, as its turn's surroundings need it."""
+
+    async def join(
+        self, turn_id: str, said: Sequence[Message], *, steered: bool
+    ) -> Sequence[Message]:
+        """Stores what was said at the leaf, and what was steered into the turn if that counts."""
+        ...
+
+    async def ask(self, turn_id: str, call: ToolCall, reason: str | None) -> Answer:
+        """Waits for a person's answer, in mid-run."""
+        ...
+
+    def remembered(self, key: str) -> Json:
+        """What a loop remembered."""
+
+
+class TurnAround:
+    """One turn's `Around`: it keeps what hooks said until the loop asks what joined."""
+
+    def __init__(self, host: Host, scope: Scope, surroundings: Surroundings) -> None:
+        self.scope = scope
+        self._host = host
+        self._surroundings = surroundings
+        self._said: list[Message] = []
+        self._is_lost = False
+
+    def say(self, texts: Sequence[str]) -> None:
+        """Keeps what was said, for whoever asks next what joined."""
+        self._said += [text(each, meta=True) for each in texts if each]
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """The tools of the surroundings."""
+        return await self._lossy(lambda: self._surroundings.tools(self.scope))
+
+    async def call_tool(
+        self, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
+    ) -> ToolResult:
+        """Runs one of them; a runtime that is lost is a fact before anybody else hears of it."""
+        return await self._lossy(
+            lambda: self._surroundings.call_tool(self.scope, call, arguments, key, show)
+        )
+
+    async def _lossy(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await step()
+        except RuntimeLostError as error:
+            if not self._is_lost:
+                self._is_lost = True
+                await self.scope.note([RuntimeLost(runtime_id=error.runtime_id, cause=error.cause)])
+            raise
+
+    async def permit(self, call: ToolCall) -> Verdict:
+        """Whether the call may start."""
+        return await self._surroundings.permit(self.scope, call)
+
+    async def ask(self, call: ToolCall, reason: str | None) -> Answer:
+        """Waits for a person's answer."""
+        return await self._host.ask(self.scope.turn_id, call, reason)
+
+    async def called(self, call: ToolCall, result: ToolResult) -> None:
+        """The result of a call is stored; what is said of it joins at the next boundary."""
+        self.say(await self._surroundings.called(self.scope, call, result))
+
+    async def joined(self) -> Sequence[Message]:
+        """What hooks said and what was steered into the turn since then, stored."""
+        said, self._said = self._said, []
+        return await self._host.join(self.scope.turn_id, said, steered=True)
+
+    async def flush(self) -> None:
+        """Stores what hooks said, where no loop asks for it."""
+        said, self._said = self._said, []
+        await self._host.join(self.scope.turn_id, said, steered=False)
+
+    def remembered(self, key: str) -> Json:
+        """What a loop remembered."""
+        return self._host.remembered(key)

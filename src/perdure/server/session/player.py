@@ -1,0 +1,342 @@
+"""Starts and plays turns: what a turn's beginning appends, and what its runs ask of their actor."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+
+from perdure import clock
+from perdure.codec import Draft
+from perdure.context import RunContext
+from perdure.entry import Json, Message, ToolCall
+from perdure.errors import LoopError, NothingToResendError, StoreUnavailableError
+from perdure.events import MessageUpdate, RunEvent
+from perdure.fact import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    Fact,
+    LeafMoved,
+    MessageJoined,
+    MessageQueued,
+)
+from perdure.loop import Allowed, Answer, CallWaits, Loop, Refused
+from perdure.run import Driver, OpenCall
+from perdure.server.session.approval import WaitingCall
+from perdure.server.session.around import TurnAround
+from perdure.server.session.batch import Input, started
+from perdure.server.session.idempotency import (
+    answered_id_of,
+    joined_id_of,
+    requested_id_of,
+    turn_id_of,
+)
+from perdure.server.session.owner import Owner
+from perdure.server.session.path import load_model_path, load_open_calls
+from perdure.server.session.port import can_steer, make_loop
+from perdure.server.session.script import Opening, Script
+from perdure.server.session.state import OpenTurn, QueuedMessage
+from perdure.server.session.surroundings import Scope, StartSource
+from perdure.server.session.turn import Turn, describe
+from perdure.store import Receipt
+from perdure.view import model_view, repairs
+
+
+class Player(Owner, ABC):
+    """An owner that plays turns; how they end is its heir's."""
+
+    _has_begun = False
+
+    @property
+    def loop_name(self) -> str:
+        """The name of the loop that this session's turns run."""
+        return self.state.loop or self._loops.default
+
+    async def build_loop(self) -> Loop:
+        """The loop of one run, before anything of that run is stored.
+
+        Raises:
+            LoopError: the loop cannot start. ConfigurationError, MissingExtraError: nor be found.
+
+        """
+        await self._loops.prepare(self.loop_name)
+        return make_loop(self._loops, self.loop_name)
+
+    async def can_steer(self) -> bool:
+        """Whether a running turn takes in messages."""
+        await self._loops.prepare(self.loop_name)
+        return can_steer(self._loops, self.loop_name)
+
+    async def start(self, given: Input, *, before: Sequence[Draft] = ()) -> tuple[Receipt, str]:
+        """Starts the first turn of a message, in one batch; returns the receipt and the turn's id.
+
+        The batch: `before`, the repairs of open calls at the leaf, `turn_started`, the message.
+        """
+        loop = await self.build_loop()
+        message = given.message
+        turn_id = turn_id_of(self.session.incarnation, message.id)
+        drafts = [*before, *await self._repairs(), started(turn_id, given), message]
+        return await self._launch(loop, turn_id, drafts, message.id), turn_id
+
+    async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
+        """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
+        loop = await self.build_loop()
+        message = await self._load_message(message_id)
+        drafts: list[Draft] = []
+        if self.state.leaf_id != message_id:
+            drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
+        drafts.append(started(turn_id, Input(message), resends=resends))
+        return await self._launch(loop, turn_id, drafts, message_id, message)
+
+    async def answer(self, call: WaitingCall, fact: ApprovalAnswered) -> None:
+        """Stores the answer to a call of the open turn; the last one that is missing resumes it."""
+        turn = self.state.turn
+        assert turn is not None
+        if call.in_run or len(turn.unanswered) > 1:
+            await self.append([fact])
+            asked = self._turn.asked_of.pop(call.call_id, None) if self._turn else None
+            if asked is not None and not asked[1].done():
+                asked[1].set_result(_answer_of(fact, asked[0].arguments))
+            return
+        await self._resume(turn, fact)
+
+    async def _resume(self, turn: OpenTurn, fact: ApprovalAnswered) -> None:
+        """Takes up a turn that waited, with all its answers."""
+        loop = await self.build_loop()
+        message = await self._load_message(turn.message_id)
+        open_calls = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
+        answers: dict[str, Answer] = {}
+        answered: list[OpenCall] = []
+        for message_id, call in open_calls.callers:
+            if (waiting := turn.waiting_call(call.call_id)) is None or waiting.in_run:
+                continue
+            given = fact
+            if call.call_id != fact.call_id:
+                given = await self._load_answer(turn.turn_id, call.call_id)
+            answers[call.call_id] = _answer_of(given, call.arguments)
+            answered.append(OpenCall(message_id, call))
+        self._starting = turn.turn_id
+        try:
+            await self.append([fact])
+            opening = Opening(self._take_start(), answers, answered)
+            self._turn = self._play(loop, turn.turn_id, message, opening)
+        finally:
+            self._starting = None
+
+    def new_answer(
+        self, turn_id: str, call_id: str, *, approve: bool, reason: str | None, arguments: Json
+    ) -> ApprovalAnswered:
+        """The one answer of this call."""
+        return ApprovalAnswered(
+            id=answered_id_of(self.session.incarnation, turn_id, call_id),
+            turn_id=turn_id,
+            call_id=call_id,
+            approve=approve,
+            reason=reason,
+            arguments=arguments,
+        )
+
+    def new_request(
+        self, turn_id: str, call: ToolCall, reason: str | None, *, in_run: bool = False
+    ) -> ApprovalRequested:
+        """The request for an answer to this call; it expires where the limits say so."""
+        limit_s = self._limits.approval_limit_s
+        expires_at = clock.now() + timedelta(seconds=limit_s) if limit_s is not None else None
+        return ApprovalRequested(
+            id=requested_id_of(self.session.incarnation, turn_id, call.call_id),
+            turn_id=turn_id,
+            call_id=call.call_id,
+            name=call.name,
+            arguments=call.arguments,
+            reason=reason,
+            in_run=in_run,
+            expires_at=expires_at,
+        )
+
+    async def load_queued(self, queued: QueuedMessage) -> Input:
+        """The message of a `message_queued`, whole."""
+        stored = await self.store.load_entry(self.session_id, queued.seq)
+        fact = stored.view
+        assert isinstance(fact, MessageQueued)
+        return Input(Message("user", fact.parts, id=queued.message_id), fact.source)
+
+    async def _load_message(self, message_id: str) -> Message:
+        stored = await self.store.load_entry(self.session_id, message_id)
+        if not isinstance(message := stored.view, Message):
+            raise NothingToResendError(self.session_id)
+        return message
+
+    async def _load_answer(self, turn_id: str, call_id: str) -> ApprovalAnswered:
+        entry_id = answered_id_of(self.session.incarnation, turn_id, call_id)
+        stored = await self.store.load_entry(self.session_id, entry_id)
+        assert isinstance(stored.view, ApprovalAnswered)
+        return stored.view
+
+    async def _repairs(self) -> list[Message]:
+        """The interrupted results of the calls that are open at the leaf."""
+        return repairs(await load_open_calls(self.store, self.session_id, self.state.leaf_id))
+
+    async def _launch(
+        self,
+        loop: Loop,
+        turn_id: str,
+        drafts: Sequence[Draft],
+        message_id: str,
+        message: Message | None = None,
+    ) -> Receipt:
+        """Appends what starts a turn, then plays it; a look never finds it open and not alive."""
+        self._starting = turn_id
+        try:
+            receipt = await self.append(drafts)
+            if message is None:
+                stored = next(each for each in receipt.entries if each.id == message_id)
+                assert isinstance(stored.view, Message)
+                message = stored.view
+            self._turn = self._play(loop, turn_id, message, Opening(self._take_start()))
+        finally:
+            self._starting = None
+        return receipt
+
+    def _play(self, loop: Loop, turn_id: str, message: Message, opening: Opening) -> Turn:
+        async def emit(event: RunEvent) -> None:
+            if self._turn is not turn or turn.is_asked_to_end:
+                raise asyncio.CancelledError
+            if isinstance(event, MessageUpdate):
+                self._partials.add(event)
+                self._feed.delta(self.session_id, turn_id, event)
+                await asyncio.sleep(0)
+
+        def make_driver(opening: Opening) -> Driver:
+            leaf_id = self.state.leaf_id
+
+            async def messages() -> Sequence[Message]:
+                path = await load_model_path(self.store, self.session_id, leaf_id)
+                return await asyncio.to_thread(model_view, path, waiting=opening.answers.keys())
+
+            context = RunContext(
+                self.session_id,
+                turn_id=turn_id,
+                input=(message,),
+                messages=messages,
+                around=around,
+                answers=opening.answers,
+            )
+            turn.enter(context)
+            journal = _TurnJournal(self, turn_id)
+            return Driver(context, journal, emit, answered=opening.answered, may_wait=True)
+
+        async def play() -> Sequence[CallWaits]:
+            try:
+                return await script.play(loop, opening)
+            except SystemExit as error:  # it would end the server, and with it every other turn
+                raise LoopError(f"the loop failed: {describe(error)}") from error
+
+        scope = self._scope(turn_id)
+        around = TurnAround(self, scope, self._surroundings)
+        script = Script(message, around, self._surroundings, self.build_loop, make_driver)
+        turn = Turn(turn_id, play())
+        self._attend(turn)
+        return turn
+
+    def _take_start(self) -> StartSource | None:
+        """Why the session's hooks hear of a start now: once for each waking."""
+        source, self._starts = self._starts, None
+        self._has_begun = self._has_begun or source is not None
+        return source
+
+    @abstractmethod
+    def _attend(self, turn: Turn) -> None:
+        """Sees to it that the turn ends."""
+
+    def _scope(self, turn_id: str) -> Scope:
+        async def note(facts: Sequence[Fact]) -> None:
+            await self.append_for(turn_id, facts)
+
+        return Scope(self.session_id, turn_id, self.loop_name, self.state.runtime, note)
+
+    async def _append_awake(self, facts: Sequence[Fact]) -> Receipt:
+        if self._state is None:
+            raise StoreUnavailableError(f"session {self.session_id!r} is not awake any more")
+        return await self.append(facts)
+
+    async def append_for(self, turn_id: str, drafts: Sequence[Draft]) -> Receipt:
+        """An append of an open turn; refused once the turn is not this actor's any more."""
+
+        async def step() -> Receipt:
+            self._check_open(turn_id)
+            return await self.append(drafts)
+
+        return await self._mailbox.do(step)
+
+    def _check_open(self, turn_id: str) -> None:
+        state = self._state
+        if state is None or state.turn is None or state.turn.turn_id != turn_id:
+            raise StoreUnavailableError(f"turn {turn_id} was lost; nothing more is stored")
+
+    async def join(
+        self, turn_id: str, said: Sequence[Message], *, steered: bool
+    ) -> Sequence[Message]:
+        """Stores what was said at the leaf, and what was steered into the turn if that counts."""
+
+        def waiting() -> list[QueuedMessage]:
+            queue = self._state.queue if self._state is not None and steered else ()
+            return [each for each in queue if each.policy == "steer"]
+
+        if not said and not waiting():
+            return ()
+
+        async def step() -> Receipt:
+            self._check_open(turn_id)
+            drafts: list[Draft] = [*said]
+            for queued in waiting():
+                fact_id = joined_id_of(self.session.incarnation, queued.message_id)
+                drafts.append(
+                    MessageJoined(id=fact_id, turn_id=turn_id, message_id=queued.message_id)
+                )
+                drafts.append((await self.load_queued(queued)).message)
+            return await self.append(drafts)
+
+        receipt = await self._mailbox.do(step)
+        return [view for each in receipt.entries if isinstance(view := each.view, Message)]
+
+    async def ask(self, turn_id: str, call: ToolCall, reason: str | None) -> Answer:
+        """Waits for a person's answer, in mid-run."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        async def step() -> None:
+            self._check_open(turn_id)
+            await self.append([self.new_request(turn_id, call, reason, in_run=True)])
+            if self._turn is None:
+                raise StoreUnavailableError(f"turn {turn_id} was lost; nobody is asked")
+            self._turn.asked_of[call.call_id] = (call, future)
+
+        await self._mailbox.do(step)
+        await self._surroundings.waits(self._scope(turn_id), [call])
+        return await future
+
+    def remembered(self, key: str) -> Json:
+        """What a loop of this session remembered last with this key."""
+        kept = self._state.remembered if self._state is not None else ()
+        return next((value for name, value in kept if name == key), None)
+
+
+class _TurnJournal:
+    """What a run sees of its actor."""
+
+    def __init__(self, player: Player, turn_id: str) -> None:
+        self._player = player
+        self._turn_id = turn_id
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._player.state.leaf_id
+
+    async def append(self, drafts: Sequence[Draft]) -> Receipt:
+        return await self._player.append_for(self._turn_id, drafts)
+
+
+def _answer_of(fact: ApprovalAnswered, arguments: Json) -> Answer:
+    if not fact.approve:
+        return Refused(fact.reason or "a person refused this call")
+    return Allowed(arguments if fact.arguments is None else fact.arguments)

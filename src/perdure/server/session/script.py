@@ -1,0 +1,74 @@
+"""One turn, from where it begins to where it rests: hooks, then runs of the loop until none is due.
+
+A run may leave calls to somebody's approval: then the turn rests, open, and its next opening has
+the answers. A reason to go on, once a run is through, starts another run of the same turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from perdure.entry import Message
+from perdure.fact import SessionStarted
+from perdure.loop import Answer, CallWaits, Loop
+from perdure.run import Driver, OpenCall
+from perdure.server.session.around import TurnAround
+from perdure.server.session.surroundings import StartSource, Surroundings
+
+
+class Opening(NamedTuple):
+    """Where a turn takes up: at its beginning, or with the answers to the calls that waited.
+
+    `source` is why the session's hooks hear of a start first, None where they did already.
+    """
+
+    source: StartSource | None
+    answers: Mapping[str, Answer] = MappingProxyType({})
+    answered: Sequence[OpenCall] = ()
+
+
+class Script(NamedTuple):
+    """What a turn is played from; `make_driver` gives the driver of its next run."""
+
+    message: Message
+    around: TurnAround
+    surroundings: Surroundings
+    build_loop: Callable[[], Awaitable[Loop]]
+    make_driver: Callable[[Opening], Driver]
+
+    async def play(self, loop: Loop, opening: Opening) -> Sequence[CallWaits]:
+        """Runs the turn; returns the calls that it waits for, none where it is complete.
+
+        Raises:
+            HookRefusedError: a hook refused the message. Whatever a run raises comes out.
+
+        """
+        await self._open(opening)
+        again = 0
+        while True:
+            driver = self.make_driver(opening)
+            await driver.run(loop)
+            if driver.waiting:
+                return driver.waiting
+            said = next((m.text for m in reversed(driver.messages) if m.role == "assistant"), "")
+            reason = await self.surroundings.finish(self.around.scope, said, again)
+            if reason is not None:
+                self.around.say([reason])
+            await self.around.flush()
+            if reason is None:
+                return ()
+            again += 1
+            opening = Opening(None)
+            loop = await self.build_loop()
+
+    async def _open(self, opening: Opening) -> None:
+        scope = self.around.scope
+        if opening.source is not None:
+            await scope.note([SessionStarted(source=opening.source)])
+            self.around.say(await self.surroundings.started(scope, opening.source))
+        if opening.answered:
+            return  # what was said joins once these calls have their results
+        self.around.say(await self.surroundings.begin(scope, self.message))
+        await self.around.flush()

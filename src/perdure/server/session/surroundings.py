@@ -1,0 +1,152 @@
+"""What stands around the turns of a server's sessions, and what each is asked.
+
+An actor asks; whoever implements it (hooks, runtimes, the rules of approval) answers in bounded
+time, and stores the facts of what it did through the scope's `note`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from perdure.context import ALONE
+from perdure.entry import Json, Message, ToolCall, ToolResult
+from perdure.errors import ConfigurationError
+from perdure.fact import Fact
+from perdure.loop import Allowed, ToolSpec, Verdict
+
+
+class Scope(NamedTuple):
+    """Which turn something is asked for; `note` stores facts of it, and raises once it is over."""
+
+    session_id: str
+    turn_id: str
+    loop: str
+    runtime: str | None
+    note: Callable[[Sequence[Fact]], Awaitable[object]]
+
+
+StartSource = Literal["startup", "resume", "fork", "compact"]
+EndSource = Literal["offload", "delete", "shutdown"]
+
+
+class Surroundings(Protocol):
+    """What stands around the turns of sessions: hooks, the tools of runtimes, rules of approval.
+
+    Each is bounded in time by whoever implements it; texts that it returns become `meta` messages.
+    """
+
+    def check_runtime(self, name: str, /) -> None:
+        """Returns if sessions may choose this runtime.
+
+        Raises:
+            ConfigurationError: there is none of this name.
+
+        """
+
+    async def started(self, scope: Scope, source: StartSource, /) -> Sequence[str]:
+        """A session begins, or wakes up to its first turn; asked once for each, before `begin`."""
+        ...
+
+    async def begin(self, scope: Scope, message: Message, /) -> Sequence[str]:
+        """A turn begins, from this message, which is stored.
+
+        Raises:
+            HookRefusedError: the turn ends `refused`, and its message leaves the conversation.
+
+        """
+        ...
+
+    async def tools(self, scope: Scope, /) -> Sequence[ToolSpec]:
+        """The tools that a loop is offered."""
+        ...
+
+    async def call_tool(
+        self, scope: Scope, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
+    ) -> ToolResult:
+        """Runs one of them.
+
+        Raises:
+            RuntimeLostError: the turn ends interrupted.
+
+        """
+        ...
+
+    async def permit(self, scope: Scope, call: ToolCall, /) -> Verdict:
+        """Whether a call may start."""
+        ...
+
+    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> Sequence[str]:
+        """The result of a call is stored."""
+        ...
+
+    async def waits(self, scope: Scope, calls: Sequence[ToolCall], /) -> None:
+        """The session waits for a person to approve these calls; the requests are stored."""
+
+    async def finish(self, scope: Scope, said: str, again: int, /) -> str | None:
+        """A run is over, with these last words; a reason to go on starts another, for that reason.
+
+        `again` counts how often the turn went on for such a reason before.
+        """
+        ...
+
+    async def compacting(self, scope: Scope, /) -> None:
+        """The session is about to be compacted.
+
+        Raises:
+            HookRefusedError: it is not.
+
+        """
+
+    async def ended(self, scope: Scope, source: EndSource, /) -> None:
+        """A session that `started` leaves memory, or is about to be deleted."""
+
+
+class Nothing:
+    """Nothing stands around turns."""
+
+    def check_runtime(self, name: str, /) -> None:
+        """Refuses every name."""
+        raise ConfigurationError(f"there is no runtime {name!r}: this server has none")
+
+    async def started(self, scope: Scope, source: StartSource, /) -> Sequence[str]:
+        """Says nothing."""
+        return ()
+
+    async def begin(self, scope: Scope, message: Message, /) -> Sequence[str]:
+        """Says nothing."""
+        return ()
+
+    async def tools(self, scope: Scope, /) -> Sequence[ToolSpec]:
+        """None."""
+        return ()
+
+    async def call_tool(
+        self, scope: Scope, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
+    ) -> ToolResult:
+        """An error that the model can read."""
+        return await ALONE.call_tool(call, arguments, key, show)
+
+    async def permit(self, scope: Scope, call: ToolCall, /) -> Verdict:
+        """Yes."""
+        return Allowed(call.arguments)
+
+    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> Sequence[str]:
+        """Says nothing."""
+        return ()
+
+    async def waits(self, scope: Scope, calls: Sequence[ToolCall], /) -> None:
+        """Tells nobody."""
+
+    async def finish(self, scope: Scope, said: str, again: int, /) -> str | None:
+        """No reason to go on."""
+        return None
+
+    async def compacting(self, scope: Scope, /) -> None:
+        """May be."""
+
+    async def ended(self, scope: Scope, source: EndSource, /) -> None:
+        """Tells nobody."""
+
+
+NOTHING: Surroundings = Nothing()
