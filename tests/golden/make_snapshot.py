@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from perdure.codec import Draft, seal
 from perdure.entry import Message, Text
 from perdure.fact import Claimed, LoopChosen, MessageQueued, TurnEnded, TurnStarted
+from perdure.server.session.approval import WaitingCall
 from perdure.server.session.state import SCHEMA, State, fold, place, take_snapshot
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
@@ -47,7 +48,19 @@ def drafts() -> list[Draft]:
 def golden_state() -> State:
     """What these come to."""
     state = fold(State(), place(State(), [seal(draft, None) for draft in drafts()]))
-    return replace(state, owner="anna")  # beside the journal, which is that of the first schema
+    assert state.turn is not None
+    waiting = (
+        WaitingCall("c1", 7, "pay", {"sum": 5}, reason="it costs", expires_at=AT, approved=True),
+        WaitingCall("c2", 8, "pay", None, is_elided=True),
+    )
+    return replace(  # beside the journal, which is that of the first schema
+        state,
+        owner="anna",
+        runtime="local",
+        remembered=(("agent", {"session": "s-1"}),),
+        has_started=True,
+        turn=replace(state.turn, waiting=waiting),
+    )
 
 
 if __name__ == "__main__":

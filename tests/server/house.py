@@ -17,6 +17,7 @@ from perdure.server.session.limit import Limits
 from perdure.server.session.look import SessionLook
 from perdure.server.session.registry import Registry
 from perdure.server.session.state import State, decode_state
+from perdure.server.session.surroundings import NOTHING, Surroundings
 from perdure.testing import scripted_by_message
 
 ID = "a session"
@@ -79,18 +80,35 @@ class House:
     """A server's registry in a test; `restart` makes a new one on the same store."""
 
     def __init__(
-        self, store: JournalStore, loops: Loops | None = None, limits: Limits | None = None
+        self,
+        store: JournalStore,
+        loops: Loops | None = None,
+        limits: Limits | None = None,
+        surroundings: Surroundings = NOTHING,
     ) -> None:
         self.store = store
         self.loops = loops or Loops()
         self.feed = Feed()
         self.limits = limits
-        self.registry = Registry(store, self.loops, self.feed, limits=limits)
+        self.surroundings = surroundings
+        self.registry = Registry(
+            store, self.loops, self.feed, limits=limits, surroundings=surroundings
+        )
         self._others: list[House] = []
 
-    def restart(self, loops: Loops | None = None, limits: Limits | None = None) -> House:
+    def restart(
+        self,
+        loops: Loops | None = None,
+        limits: Limits | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> House:
         """A new registry on the same store; it is closed with this one."""
-        other = House(self.store, loops or self.loops, limits or self.limits)
+        other = House(
+            self.store,
+            loops or self.loops,
+            limits or self.limits,
+            surroundings or self.surroundings,
+        )
         self._others.append(other)
         return other
 

@@ -53,6 +53,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_QUARANTINE_AFTER": "14",
         "PERDURE_IDLE_AFTER_S": "15.5",
         "PERDURE_MAX_LIVE_ACTORS": "16",
+        "PERDURE_APPROVAL_LIMIT_S": "16.5",
         "PERDURE_RETAIN_DAYS": "17",
         "PERDURE_RETAIN_DRY_RUN": "false",
         "PERDURE_GRACE_S": "0",
@@ -66,7 +67,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     assert (settings.retain_days, settings.retain_dry_run) == (17, False)
     assert (settings.max_streams, settings.requests_per_s) == (18, 19.5)
     assert str(settings.tokens_path) == "t.toml"
-    assert settings.limits == Limits(12, 13, 14, 15.5, 16)
+    assert settings.limits == Limits(12, 13, 14, 15.5, 16, 16.5)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from perdure.errors import (
 )
 from perdure.fact import LeafMoved, MessageDiscarded, TurnEnded, TurnStarted
 from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnded, MessageStarted
-from perdure.testing import Call, Fail, Say, ScriptedLoop, write_script
+from perdure.testing import Call, Fail, Say, ScriptedLoop, scripted_by_message, write_script
 from tests.server.house import ID, Gate, House, Loops
 
 HANG = write_script(Say("working", cut="hang"))
@@ -215,7 +215,8 @@ async def test_reject_refuses_while_a_turn_runs_and_runs_otherwise(house: House)
     assert len(await house.log()) == before
 
 
-async def test_steering_is_refused(house: House) -> None:
+async def test_steering_is_refused_by_a_loop_that_takes_in_nothing(house: House) -> None:
+    house = house.restart(Loops(lambda: scripted_by_message()))
     await house.send(HANG)
     before = len(await house.log())
     with pytest.raises(SteeringUnsupportedError):

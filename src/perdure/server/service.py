@@ -20,9 +20,11 @@ from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
 from perdure.server.journal import JournalStore
 from perdure.server.problem import Refused
+from perdure.server.session.expiry import Expiry
 from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
+from perdure.server.session.surroundings import NOTHING, Surroundings
 from perdure.server.telemetry.metrics import Metrics
 from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
 from perdure.server.telemetry.tracing import Tracing
@@ -121,13 +123,19 @@ async def own_store(store: JournalStore, node: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def open_service(
-    settings: Settings, store: JournalStore, loops: Loops
+    settings: Settings,
+    store: JournalStore,
+    loops: Loops,
+    surroundings: Surroundings | None = None,
 ) -> AsyncIterator[Service]:
     """The service inside the block; on leaving, streams and turns end. The store stays open."""
     feed = Feed(store, heartbeat_s=settings.heartbeat_s, backlog_bytes=settings.backlog_bytes)
     listeners: list[TurnListener] = [TurnLog()]
     observer = Observer(feed, listeners)
-    registry = Registry(store, loops, observer, limits=settings.limits)
+    expiry = Expiry(observer)
+    registry = Registry(
+        store, loops, expiry, limits=settings.limits, surroundings=surroundings or NOTHING
+    )
     metrics = None
     with suppress(MissingExtraError):  # nobody has to count
         metrics = Metrics(
@@ -143,7 +151,7 @@ async def open_service(
         listeners.append(Tracing(loops.default))
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
-        async with keeping:
+        async with keeping, expiry.running(registry):
             yield Service(settings, store, loops, feed, registry, observer, metrics)
     finally:
         feed.end_streams()

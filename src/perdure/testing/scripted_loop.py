@@ -196,6 +196,7 @@ class _Run:
     def __init__(self, context: LoopContext) -> None:
         self._context = context
         self._calls = 0
+        self._waits = False
 
     async def play(self, steps: Sequence[Step]) -> AsyncGenerator[LoopEvent, None]:
         if self._context.purpose == "summary":
@@ -203,6 +204,8 @@ class _Run:
             yield MessageEnded((Text(f"a summary of {count} messages"),))
             return
         for step in await self._left(_flat(steps)):
+            if self._waits:
+                return
             match step:
                 case _Calls():
                     async with aclosing(self._run_calls(step.calls)) as events:
@@ -282,6 +285,7 @@ class _Run:
                 if isinstance(event, RuntimeLostError):
                     raise event
                 left -= isinstance(event, ToolEnded | CallWaits)
+                self._waits = self._waits or isinstance(event, CallWaits)
                 yield event
         finally:
             for tool in tools:

@@ -241,6 +241,8 @@ class Player(Owner, ABC):
 
     def _take_start(self) -> StartSource | None:
         """Why the session's hooks hear of a start now: once for each waking."""
+        if not self._surroundings.hears_starts:
+            return None
         source, self._starts = self._starts, None
         self._has_begun = self._has_begun or source is not None
         return source

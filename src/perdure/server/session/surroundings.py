@@ -36,6 +36,11 @@ class Surroundings(Protocol):
     Each is bounded in time by whoever implements it; texts that it returns become `meta` messages.
     """
 
+    @property
+    def hears_starts(self) -> bool:
+        """Whether anybody wants to be told of starts; else none is stored."""
+        ...
+
     def check_runtime(self, name: str, /) -> None:
         """Returns if sessions may choose this runtime.
 
@@ -104,6 +109,8 @@ class Surroundings(Protocol):
 
 class Nothing:
     """Nothing stands around turns."""
+
+    hears_starts = False
 
     def check_runtime(self, name: str, /) -> None:
         """Refuses every name."""

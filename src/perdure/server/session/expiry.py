@@ -1,0 +1,125 @@
+"""Refuses calls that nobody approved in time, also those that waited before this server started.
+
+It hears of them from the statuses that a feed is told, and sleeps until the first is due. An
+answer that comes at the same instant wins or loses, as any two answers do: the first one counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from perdure import clock
+from perdure.errors import (
+    ApprovalAnsweredError,
+    ApprovalNotFoundError,
+    PerdureError,
+    SessionNotFoundError,
+)
+from perdure.events import MessageUpdate
+from perdure.server.session.look import SessionLook
+from perdure.server.session.port import FeedPort
+from perdure.server.session.registry import Registry
+from perdure.server.session.wanted import Wanted
+
+_log = logging.getLogger("perdure.server")
+
+PAGE = 200
+AGAIN_S = 60.0
+"""How long after a failure it is tried again."""
+
+
+class Expiry:
+    """A FeedPort in front of another one; it acts inside `running`."""
+
+    def __init__(self, feed: FeedPort) -> None:
+        self._feed = feed
+        self._due: list[tuple[datetime, str, str]] = []
+        self._known: set[tuple[str, str]] = set()
+        self._changed = asyncio.Event()
+
+    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
+        """More text of a message in the making."""
+        self._feed.delta(session_id, turn_id, update)
+
+    def status(self, look: SessionLook, /) -> None:
+        """A session's status changed."""
+        self._feed.status(look)
+        self._note(look)
+
+    def _note(self, look: SessionLook) -> None:
+        for each in look.approvals:
+            key = (look.session_id, each.call_id)
+            if each.expires_at is not None and key not in self._known:
+                self._known.add(key)
+                heapq.heappush(self._due, (each.expires_at, *key))
+                self._changed.set()
+
+    @asynccontextmanager
+    async def running(self, registry: Registry) -> AsyncIterator[None]:
+        """Refuses what is due, inside the block."""
+        tasks = [
+            asyncio.create_task(self._look_for(registry)),
+            asyncio.create_task(self._run(registry)),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _look_for(self, registry: Registry) -> None:
+        """Finds what waited before this server started: once, O(sessions)."""
+        after: str | None = None
+        while True:
+            try:
+                looks, after = await registry.list(
+                    limit=PAGE, after=after, wanted=Wanted(status="waiting")
+                )
+            except PerdureError as error:
+                _log.warning("approvals that wait cannot be looked for: %s", error)
+                await clock.sleep(AGAIN_S)
+                continue
+            for look in looks:
+                self._note(look)
+            if after is None:
+                return
+
+    async def _run(self, registry: Registry) -> None:
+        while True:
+            self._changed.clear()
+            wait_s = (self._due[0][0] - clock.now()).total_seconds() if self._due else None
+            if wait_s is None:
+                await self._changed.wait()
+            elif wait_s > 0:
+                await self._sleep(wait_s)
+            else:
+                _, session_id, call_id = heapq.heappop(self._due)
+                self._known.discard((session_id, call_id))
+                await self._refuse(registry, session_id, call_id)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleeps, or until something else may be due first."""
+        sleeping = asyncio.create_task(clock.sleep(seconds))
+        changing = asyncio.create_task(self._changed.wait())
+        try:
+            await asyncio.wait({sleeping, changing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            changing.cancel()
+            await asyncio.wait({sleeping, changing})
+
+    async def _refuse(self, registry: Registry, session_id: str, call_id: str) -> None:
+        try:
+            await registry.answer(
+                session_id, call_id, approve=False, reason="nobody answered in time"
+            )
+        except (ApprovalNotFoundError, ApprovalAnsweredError, SessionNotFoundError):
+            return
+        except PerdureError as error:
+            _log.warning("call %r of session %r has expired: %s", call_id, session_id, error)
