@@ -14,6 +14,7 @@ import httpx
 from perdure.loop import LoopFactory
 from perdure.server.config import Settings
 from perdure.server.http.app import create_app
+from perdure.server.http.auth import Access
 from perdure.server.journal import JournalStore
 from perdure.server.serve import Server, bind
 from perdure.server.service import Service
@@ -88,8 +89,11 @@ class EventParser:
 class Running:
     """A server that runs, and a client of it."""
 
-    def __init__(self, service: Service, base: str, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self, service: Service, base: str, client: httpx.AsyncClient, access: Access
+    ) -> None:
         self.service = service
+        self.access = access
         self.base = base
         self.client = client
 
@@ -177,7 +181,7 @@ async def running(
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with httpx.AsyncClient(base_url=base, headers=headers, timeout=20) as client:
-            yield Running(app.state.service, base, client)
+            yield Running(app.state.service, base, client, app.state.access)
     finally:
         server.should_exit = True
         await task

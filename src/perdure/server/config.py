@@ -57,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workspace: str = "."
     data: str = "perdure-data"
     hooks: str | None = None
-    token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}$")] | None = None
+    token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}\Z")] | None = None
     tokens: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()

@@ -62,13 +62,16 @@ def _of_plugin(url: str, scheme: str, plugins: Plugins) -> Store:
     raise UnknownSchemeError(shown_url(url), (*SCHEMES, *plugins.schemes))
 
 
-_PASSWORD = re.compile(r"(?:(?<=://)|^)([^/?#@:]*):.*@")
+_PASSWORD = re.compile(r"^([^/?#@:]*):.*@")
 _SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:pass|token|secret|key|cred)[^=&#]*)=[^&#]*")
 
 
 def shown_url(url: object) -> str:
     """The URL without what is secret in it, for a log or an error: passwords, keys, tokens."""
-    return _SECRET.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", str(url)))
+    scheme, separator, rest = str(url).partition("://")
+    if not separator:
+        scheme, rest = "", scheme
+    return scheme + separator + _SECRET.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", rest))
 
 
 def _path(url: str, scheme: str, rest: str) -> str:

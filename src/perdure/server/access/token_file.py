@@ -29,7 +29,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 PREFIX = "perdure_"
 """What a token begins with, so that whoever scans for secrets knows it as one."""
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\Z")]
 """A principal's name."""
 
 _HEAD = """\
@@ -41,10 +41,10 @@ _HEAD = """\
 class TokenEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One token, as the file has it."""
 
-    id: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}$")]
+    id: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
     principal: Name
     role: Role
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     created_at: Annotated[datetime, Meta(tz=True)]
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
 
