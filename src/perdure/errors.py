@@ -12,6 +12,8 @@ PerdureError
 ├─ QueuedMessageNotFoundError ├─ ServerClosingError ├─ NothingToSalvageError
 ├─ ApprovalNotFoundError   ├─ ApprovalAnsweredError
 ├─ HookRefusedError        ├─ HookFailedError        ├─ RuntimeLostError
+├─ RoutineNotFoundError    ├─ RoutineExistsError     ├─ InvalidRoutineError
+├─ RoutineBusyError
 ├─ StoreError
 │   ├─ AppendRejectedError     certainly not stored; the session is well
 │   ├─ AppendConflictError     certainly not stored; another writer is ahead
@@ -298,6 +300,50 @@ class RuntimeLostError(PerdureError):
         )
         self.runtime_id = runtime_id
         self.cause = cause
+
+
+class _RoutineError(PerdureError):
+    def __init__(self, routine_id: str, message: str) -> None:
+        super().__init__(message)
+        self.routine_id = routine_id
+
+
+class RoutineNotFoundError(_RoutineError):
+    """No routine has this id; nothing was stored."""
+
+    def __init__(self, routine_id: str) -> None:
+        super().__init__(routine_id, f"there is no routine {routine_id!r}; perdure routine ls")
+
+
+class RoutineExistsError(_RoutineError):
+    """The id is taken by a routine that does something else, which stays; nothing was stored."""
+
+    def __init__(self, routine_id: str) -> None:
+        super().__init__(
+            routine_id,
+            f"routine {routine_id!r} exists and does something else; change it, or choose "
+            "another id",
+        )
+
+
+class RoutineBusyError(_RoutineError):
+    """A run of the routine has not ended, and it takes no other meanwhile; nothing was stored."""
+
+    def __init__(self, routine_id: str, run_id: str) -> None:
+        super().__init__(
+            routine_id,
+            f"run {run_id} of routine {routine_id!r} has not ended; wait for it, stop its turn, "
+            'or let runs overlap ("overlap": "queue" or "interrupt")',
+        )
+        self.run_id = run_id
+
+
+class InvalidRoutineError(PerdureError):
+    """A routine cannot be like this; nothing was stored. `field` is what is wrong."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail}")
+        self.field = field
 
 
 class ServerClosingError(PerdureError):

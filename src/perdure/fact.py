@@ -15,6 +15,15 @@ Source = Literal["user", "routine", "workflow", "hook"]
 Policy = Literal["queue", "steer", "interrupt", "reject"]
 TurnReason = Literal["completed", "stopped", "interrupted", "failed", "refused"]
 
+AfterOutage = Literal["run_once", "skip"]
+Overlap = Literal["skip", "queue", "interrupt"]
+Origin = Literal["api", "configuration"]
+RoutineStatus = Literal["enabled", "paused", "stopped"]
+FiredCause = Literal["due", "catch_up", "asked"]
+RunReason = Literal[
+    "completed", "stopped", "interrupted", "failed", "refused", "skipped", "discarded"
+]
+
 
 class Fact(_Entry, frozen=True, omit_defaults=True):
     """The root of all facts."""
@@ -148,11 +157,90 @@ class SessionStarted(Fact, tag="session_started", frozen=True, omit_defaults=Tru
     source: str
 
 
+class RoutineDefined(Fact, tag="routine_defined", frozen=True, omit_defaults=True):
+    """What the routine does from here on. Due times up to `after` are none of its business."""
+
+    after: datetime
+    parts: Parts
+    cron: str | None = None
+    zone: str = "UTC"
+    every_s: float | None = None
+    starts_at: datetime | None = None
+    at: datetime | None = None
+    session_id: str | None = None
+    incarnation: str | None = None
+    loop: str | None = None
+    fork_of: str | None = None
+    after_outage: AfterOutage = "run_once"
+    overlap: Overlap = "skip"
+    deadline_s: float | None = None
+    jitter_s: float = 0.0
+    resends: int = 0
+    origin: Origin = "api"
+    owner: str | None = None
+
+
+class RoutineSwitched(Fact, tag="routine_switched", frozen=True, omit_defaults=True):
+    """The routine goes on (due times up to `after` are passed over), or rests."""
+
+    status: RoutineStatus
+    after: datetime | None = None
+    why: str | None = None
+
+
 class RoutineFired(Fact, tag="routine_fired", frozen=True, omit_defaults=True):
-    """A due time of a routine was claimed."""
+    """A due time of a routine was claimed: the one start that it can have may follow.
+
+    `run_id` names the run; null: its due time does.
+    """
 
     routine_id: str
     due_at: str
+    run_id: str | None = None
+    cause: FiredCause = "due"
+
+
+class RoutineRunStarted(Fact, tag="routine_run_started", frozen=True, omit_defaults=True):
+    """The message of a run was accepted by its session; `attempt` counts its turns from 1."""
+
+    run_id: str
+    session_id: str
+    incarnation: str
+    message_id: str
+    turn_id: str
+    attempt: int = 1
+
+
+class RoutineRunResent(Fact, tag="routine_run_resent", frozen=True, omit_defaults=True):
+    """The interrupted turn of a run is about to be sent again; stored before it is."""
+
+    run_id: str
+    turn_id: str
+    attempt: int
+
+
+class RoutineRunEnded(Fact, tag="routine_run_ended", frozen=True, omit_defaults=True):
+    """The one end of a run: that of its turn, or why it never had one."""
+
+    run_id: str
+    reason: RunReason
+    turn_id: str | None = None
+    cause: str | None = None
+
+
+class RoutineSkipped(Fact, tag="routine_skipped", frozen=True, omit_defaults=True):
+    """A due time that a policy of the routine passed over."""
+
+    due_at: datetime
+    why: str
+
+
+class RoutineMissed(Fact, tag="routine_missed", frozen=True, omit_defaults=True):
+    """Due times that nobody was there for. `count` None: more than could be counted."""
+
+    first_at: datetime
+    last_at: datetime
+    count: int | None
 
 
 class StepStarted(Fact, tag="step_started", frozen=True, omit_defaults=True):
@@ -212,7 +300,14 @@ KnownFact = (
     | RuntimeLost
     | LateResult
     | SessionStarted
+    | RoutineDefined
+    | RoutineSwitched
     | RoutineFired
+    | RoutineRunStarted
+    | RoutineRunResent
+    | RoutineRunEnded
+    | RoutineSkipped
+    | RoutineMissed
     | StepStarted
     | StepEnded
     | LoopChosen

@@ -79,6 +79,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         ("hosts = 'a'", "'hosts' in"),
         ("port = ", "cannot be read"),
         ("plugins = 1", "'plugins' in .* is a table"),
+        ("routines = 1", "'routines' in .* is a table"),
         ("tables = {}", "'tables' in"),
         ("[server]\nport = 1", "'server' in"),
         ("heartbeat_s = 15", "'heartbeat_s' in"),

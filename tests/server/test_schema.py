@@ -33,6 +33,7 @@ from tests.serving import ServerProcess
 
 ROUNDS = int(os.environ.get("PERDURE_SCHEMA_ROUNDS", "50"))
 LOOP = "perdure.testing.scripted_loop:scripted_by_message"
+ROUTINE = {"routine_id": "r", "text": "hello", "cron": "0 9 * * *", "overlap": "queue"}
 CHECKS = [
     not_a_server_error,
     content_type_conformance,
@@ -56,6 +57,8 @@ def aim(case: Case[Any]) -> None:
     number = zlib.crc32(repr((found, case.query, case.body)).encode())
     if "session_id" in found and number % 4:
         found["session_id"] = "s"
+    if "routine_id" in found and number % 4:
+        found["routine_id"] = "r"
     if "seq" in found and number % 3:
         found["seq"] = number % 5
     for name in ("n", "m"):
@@ -84,6 +87,7 @@ def test_every_answer_is_one_that_the_document_has(name: str, server: ServerProc
     )
     def play(case: Case[Any]) -> None:
         client.post("/v1/sessions", json={"session_id": "s"})
+        client.post("/v1/routines", json=ROUTINE)
         aim(case)
         answer = case.call(base_url=server.base, headers=server.headers)
         case.validate_response(answer, checks=CHECKS)

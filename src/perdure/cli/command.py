@@ -14,7 +14,18 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import perdure
-from perdure.cli import chat, export, import_file, ls, salvage, serve, show, token, verify
+from perdure.cli import (
+    chat,
+    export,
+    import_file,
+    ls,
+    routine,
+    salvage,
+    serve,
+    show,
+    token,
+    verify,
+)
 from perdure.cli.place import DEFAULT_STORE
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import (
@@ -47,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
-    for module in (serve, token, chat, ls, show, export, import_file, verify, salvage):
+    for module in (serve, token, chat, ls, show, export, import_file, verify, salvage, routine):
         module.add_to(verbs)
     return top
 

@@ -158,7 +158,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-TABLES = frozenset({"plugins"})
+TABLES = frozenset({"plugins", "routines"})
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")

@@ -20,6 +20,8 @@ from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
 from perdure.server.journal import JournalStore
 from perdure.server.problem import Refused
+from perdure.server.routine.registry import RoutineRegistry
+from perdure.server.routine.table import apply_table, read_table
 from perdure.server.session.expiry import Expiry
 from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
@@ -45,6 +47,7 @@ class Service:
     loops: Loops
     feed: Feed
     registry: Registry
+    routines: RoutineRegistry
     observer: Observer
     metrics: Metrics | None
 
@@ -136,6 +139,8 @@ async def open_service(
     registry = Registry(
         store, loops, expiry, limits=settings.limits, surroundings=surroundings or NOTHING
     )
+    routines = RoutineRegistry(store, registry, loops.prepare)
+    wanted = read_table(settings.tables)
     metrics = None
     with suppress(MissingExtraError):  # nobody has to count
         metrics = Metrics(
@@ -144,6 +149,7 @@ async def open_service(
                 "viewers": ("Streams that are open.", lambda: feed.viewer_count),
                 "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
                 "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
+                "routines": ("Routines.", lambda: len(routines.keeper)),
             }
         )
         listeners.append(metrics)
@@ -151,8 +157,10 @@ async def open_service(
         listeners.append(Tracing(loops.default))
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
-        async with keeping, expiry.running(registry):
-            yield Service(settings, store, loops, feed, registry, observer, metrics)
+        await routines.keeper.load()
+        await apply_table(routines, wanted)
+        async with keeping, expiry.running(registry), routines.keeper.keeping():
+            yield Service(settings, store, loops, feed, registry, routines, observer, metrics)
     finally:
         feed.end_streams()
         await registry.close()

@@ -189,7 +189,7 @@ async def transcript(service: Service, request: Request) -> Response:
 async def send(service: Service, request: Request) -> Response:
     """Sends a message."""
     session_id = session_id_of(request)
-    key = _idempotency_key(request)
+    key = idempotency_key(request)
     body = await read_body(request, SendBody, service.settings.max_body_bytes)
     sent = await service.registry.send(
         session_id, body.content(), idempotency_key=key, if_running=body.if_running
@@ -197,7 +197,13 @@ async def send(service: Service, request: Request) -> Response:
     return answer(sent, 202)
 
 
-def _idempotency_key(request: Request) -> str | None:
+def idempotency_key(request: Request) -> str | None:
+    """The request's `Idempotency-Key`.
+
+    Raises:
+        Refused: 422, it is none.
+
+    """
     keys = request.headers.getlist("idempotency-key")
     if not keys:
         return None

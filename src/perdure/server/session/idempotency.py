@@ -16,12 +16,12 @@ from perdure.entry import Part
 
 def message_id_of(incarnation: str, idempotency_key: str) -> str:
     """The id of the message that was, or will be, sent with this key."""
-    return _derive(incarnation, "message", idempotency_key)
+    return derive(incarnation, "message", idempotency_key)
 
 
 def queued_id_of(incarnation: str, message_id: str) -> str:
     """The id of the `message_queued` of this message."""
-    return _derive(incarnation, "message_queued", message_id)
+    return derive(incarnation, "message_queued", message_id)
 
 
 def joined_id_of(incarnation: str, message_id: str) -> str:
@@ -31,12 +31,12 @@ def joined_id_of(incarnation: str, message_id: str) -> str:
 
 def turn_id_of(incarnation: str, message_id: str) -> str:
     """The id of the first turn of this message, and of the fact that starts it."""
-    return _derive(incarnation, "turn", message_id)
+    return derive(incarnation, "turn", message_id)
 
 
 def ended_id_of(incarnation: str, turn_id: str) -> str:
     """The id of the one `turn_ended` of this turn."""
-    return _derive(incarnation, "turn_ended", turn_id)
+    return derive(incarnation, "turn_ended", turn_id)
 
 
 def requested_id_of(incarnation: str, turn_id: str, call_id: str) -> str:
@@ -59,7 +59,8 @@ def same_body(one: Sequence[Part], other: Sequence[Part]) -> bool:
     return encode(list(one)) == encode(list(other))
 
 
-def _derive(*names: str) -> str:
+def derive(*names: str) -> str:
+    """The id that follows from these names, and from no others."""
     digest = hashlib.sha256()
     for name in names:
         raw = name.encode("utf-8", "surrogatepass")
