@@ -15,7 +15,7 @@ from perdure.errors import SessionExistsError, SessionNotFoundError
 from perdure.server.access.principal import Grant, Right
 from perdure.server.http.auth import check_right, grant_of
 from perdure.server.http.body import receive_body
-from perdure.server.http.segment import session_id_of
+from perdure.server.http.segment import session_id_of, text_of
 from perdure.server.service import Service
 
 
@@ -25,18 +25,23 @@ async def guard(service: Service, request: Request, needs: Right, *, has_body: b
     Raises:
         Refused: 403, the role may not; 413 or 400, the body did not come whole.
         InvalidSessionIdError, SessionNotFoundError: of the session in the path.
+        RoutineNotFoundError: of the routine in the path.
 
     """
     grant = grant_of(request.scope)
     if grant is None:
         return
     check_right(grant, needs)
-    if grant.scope is None or "session_id" not in request.path_params:
+    is_about = {"session_id", "routine_id"} & request.path_params.keys()
+    if grant.scope is None or not is_about:
         return
-    session_id = session_id_of(request)
+    session_id = session_id_of(request) if "session_id" in is_about else None
     if has_body:
         # Nobody decides first and takes a day to send the rest: the session may be another by then.
         await receive_body(request, service.settings.max_body_bytes)
+    if session_id is None:
+        service.routines.check_scope(text_of(request, "routine_id"), grant.scope)
+        return
     await admit(service, grant, [session_id])
 
 

@@ -445,6 +445,7 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: DueLook},
         (400, 413, 422),
         body=Wanted,
+        right="read",
     ),
     Operation(
         "GET",

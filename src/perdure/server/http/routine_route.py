@@ -1,6 +1,6 @@
 """What the addresses of routines do: each reads its request, asks the routines, and answers.
 
-A routine belongs to the principal who made it: `owner_of` is where a request says who that is.
+A routine belongs to the principal who made it; that of somebody else is not there (guard.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.server.http.auth import grant_of_request
 from perdure.server.http.body import EmptyBody, read_body
 from perdure.server.http.segment import limit_of, text_of
 from perdure.server.http.session_route import answer, idempotency_key
@@ -38,11 +39,6 @@ class RoutinePage(Struct, frozen=True):
     next: str | None
 
 
-def owner_of(request: Request) -> str | None:
-    """The principal who asks; None as long as there is one token."""
-    return None
-
-
 def _wanted(body: Wanted) -> Wanted:
     return Wanted(**body.given(*Wanted.__struct_fields__))
 
@@ -50,15 +46,21 @@ def _wanted(body: Wanted) -> Wanted:
 async def list_routines(service: Service, request: Request) -> Response:
     """A page of the listing."""
     after = request.query_params.get("after")
-    looks, following = service.routines.list(limit=limit_of(request), after=after)
+    scope = grant_of_request(request).scope
+    looks, following = service.routines.list(limit=limit_of(request), after=after, scope=scope)
     return answer(RoutinePage(tuple(looks), following))
 
 
 async def create(service: Service, request: Request) -> Response:
     """Makes a routine; 200 if the same one is there already."""
     body = await read_body(request, RoutineBody, service.settings.max_body_bytes)
+    grant = grant_of_request(request)
     look, is_new = await service.routines.create(
-        body.routine_id, _wanted(body), status=body.status, owner=owner_of(request)
+        body.routine_id,
+        _wanted(body),
+        status=body.status,
+        owner=grant.owner,
+        scope=grant.scope,
     )
     return answer(look, 201 if is_new else 200)
 
@@ -78,7 +80,10 @@ async def change(service: Service, request: Request) -> Response:
     """Changes a routine."""
     routine_id = text_of(request, "routine_id")
     body = await read_body(request, RoutineChange, service.settings.max_body_bytes)
-    return answer(await service.routines.change(routine_id, _wanted(body), status=body.status))
+    scope = grant_of_request(request).scope
+    return answer(
+        await service.routines.change(routine_id, _wanted(body), status=body.status, scope=scope)
+    )
 
 
 async def delete(service: Service, request: Request) -> Response:

@@ -185,7 +185,9 @@ def _with_session(
             raise InvalidRoutineError(
                 "session_id", "with new_session each run gets a session of its own"
             )
-        made = replace(made, session_id=None, incarnation=None)
+        same_fork = base is not None and base.fork_of == made.fork_of
+        incarnation = base.incarnation if base is not None and same_fork else None
+        made = replace(made, session_id=None, incarnation=incarnation if made.fork_of else None)
     else:
         same = base.session_id if base is not None else None
         session_id = wanted.given("session_id").get("session_id", same or routine_id)

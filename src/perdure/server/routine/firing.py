@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from perdure.errors import (
+    AppendConflictError,
     AppendRejectedError,
     NothingToResendError,
     PerdureError,
@@ -72,6 +73,8 @@ _log = logging.getLogger("perdure.routine")
 RETRIES = (timedelta(seconds=1), timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5))
 """After how long a run is tried again whose session's store refused; then it has failed."""
 
+TRIES = 3
+
 _GONE = (SessionNotFoundError, SessionDeletedError, UnrecoverableError)
 
 
@@ -97,6 +100,14 @@ class Firing:
 
         """
         routine.retry_at = None
+        for _ in range(TRIES):
+            try:
+                return await self._attend(routine, now, thorough=thorough)
+            except AppendConflictError:
+                continue  # another node was faster, and what it did is known now
+        await self._attend(routine, now, thorough=thorough)
+
+    async def _attend(self, routine: Routine, now: datetime, *, thorough: bool) -> None:
         left_over = [run.run_id for run in routine.state.runs if _is_left_over(routine, run)]
         going = await self._go_on(routine, now, thorough=thorough)
         if self._sessions.is_closing:
@@ -159,7 +170,7 @@ class Firing:
             except RoutineNotFoundError:
                 raise
             except StoreError as error:
-                if run.attempt or isinstance(error, AppendRejectedError):
+                if run.attempt or isinstance(error, AppendRejectedError | AppendConflictError):
                     raise
                 await self._try_later(routine, run, now, error)
                 going = going or run.run_id
@@ -238,13 +249,7 @@ class Firing:
     ) -> tuple[str, str | None]:
         """The session of this run and its incarnation; None: a new one, which is not made yet."""
         if definition.session_id is not None:
-            session = await self._store.load_session(definition.session_id)
-            if session.incarnation != definition.incarnation:
-                raise _StopsError(
-                    f"session {session.id!r} was deleted, and the one that has its id now is "
-                    "another; resume the routine to go on there"
-                )
-            return session.id, session.incarnation
+            return definition.session_id, await self._load(definition, definition.session_id)
         session_id = new_session_id_of(
             routine.routine_id, routine.incarnation, run.run_id, run.due_at
         )
@@ -253,13 +258,25 @@ class Firing:
         except SessionNotFoundError:
             return session_id, None
 
+    async def _load(self, definition: Definition, session_id: str) -> str:
+        """The incarnation of the session that the routine was made for."""
+        session = await self._store.load_session(session_id)
+        if session.incarnation != definition.incarnation:
+            raise _StopsError(
+                f"session {session_id!r} was deleted, and the one that has its id now is another; "
+                "resume the routine to go on there"
+            )
+        return session.incarnation
+
     async def _create(self, definition: Definition, session_id: str) -> str:
         """Makes the session of one run; its incarnation."""
+        owner = definition.owner
         if definition.fork_of is None:
-            await self._sessions.create(session_id, definition.loop)
+            await self._sessions.create(session_id, definition.loop, owner=owner)
         else:
+            await self._load(definition, definition.fork_of)
             with suppress(SessionExistsError):
-                await self._sessions.fork(definition.fork_of, session_id)
+                await self._sessions.fork(definition.fork_of, session_id, owner=owner)
         return (await self._store.load_session(session_id)).incarnation
 
     async def _try_later(

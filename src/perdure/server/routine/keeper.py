@@ -78,6 +78,8 @@ class Keeper:
                 return
 
     async def _load(self, session: Session) -> None:
+        if self._has(session):
+            return
         try:
             routine = await load_routine(self.journals, await self.journals.look(session.id))
             if routine.state.definition is None:
@@ -88,8 +90,13 @@ class Keeper:
             _log.error("routine %r is unrecoverable: %s", session.id, error)
             self.lost[session.id] = (session, str(error))
         else:
-            self.lost.pop(session.id, None)
-            self.add(routine)
+            if not self._has(session):
+                self.add(routine)
+
+    def _has(self, session: Session) -> bool:
+        """Whether this very routine is kept: there is never a second object of one."""
+        known = self._routines.get(session.id)
+        return known is not None and known.incarnation == session.incarnation
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
@@ -137,11 +144,14 @@ class Keeper:
     def __len__(self) -> int:
         return len(self._routines)
 
-    def add(self, routine: Routine) -> None:
-        """Keeps a routine, in the place of one of the same id."""
+    def add(self, routine: Routine) -> Routine:
+        """Keeps a routine, in the place of another one of the same id; the one that is kept."""
+        if self._has(routine.session):
+            return self._routines[routine.routine_id]
         self.forget(routine.routine_id)
         self._routines[routine.routine_id] = routine
         self.settle(routine)
+        return routine
 
     def forget(self, routine_id: str) -> None:
         """Keeps it no more."""

@@ -22,15 +22,24 @@ class Sessions(Protocol):
         """Whether they take no more commands."""
 
     async def create(
-        self, session_id: str | None = None, loop: str | None = None
+        self,
+        session_id: str | None = None,
+        loop: str | None = None,
+        *,
+        owner: str | None = None,
     ) -> tuple[SessionLook, bool]:
-        """Creates the session, unless it is there."""
+        """Creates the session of this principal, unless it is there."""
         ...
 
     async def fork(
-        self, session_id: str, new_id: str | None = None, *, entry_id: str | None = None
+        self,
+        session_id: str,
+        new_id: str | None = None,
+        *,
+        entry_id: str | None = None,
+        owner: str | None = None,
     ) -> SessionLook:
-        """A child with the path to the leaf."""
+        """A child with the path to the leaf, of this principal."""
         ...
 
     async def look(self, session_id: str) -> SessionLook:

@@ -85,14 +85,19 @@ class RoutineRegistry:
         *,
         status: Switch = "enabled",
         owner: str | None = None,
+        scope: str | None = None,
         origin: Origin = "api",
     ) -> tuple[RoutineLook, bool]:
         """Makes a routine, and its session; (its look, False) if the same one is there already.
+
+        It is of the principal `owner`, and so are the sessions that it makes. With a `scope` it
+        sends into sessions of this principal only.
 
         Raises:
             InvalidRoutineError, ConfigurationError, MissingExtraError: nothing stored.
             RoutineExistsError: another one has the id; nothing stored.
             SessionNotFoundError: there is no session to fork; nothing stored.
+            SessionExistsError: the session is somebody else's; nothing stored.
             StoreError: nothing stored, or in doubt: the same call again finds out.
 
         """
@@ -106,7 +111,7 @@ class RoutineRegistry:
         known = self._known(routine_id)
         if known is not None:
             return self._same(known, definition), False
-        definition = await self._resolve(definition)
+        definition = await self._resolve(definition, scope)
         facts: list[Fact] = [definition.as_fact(now)]
         if status == "paused":
             facts.append(RoutineSwitched(status="paused"))
@@ -115,8 +120,8 @@ class RoutineRegistry:
         except SessionExistsError:
             await self.keeper.find(routine_id)
             return self._same(self.keeper.get(routine_id), definition), False
-        self.keeper.add(routine)
-        return look_at(routine), True
+        kept = self.keeper.add(routine)
+        return look_at(kept), True
 
     def _known(self, routine_id: str) -> Routine | None:
         try:
@@ -127,32 +132,41 @@ class RoutineRegistry:
     @staticmethod
     def _same(routine: Routine, definition: Definition) -> RoutineLook:
         known = routine.state.definition
-        if known is None or not known.does_what(definition):
+        is_whose = known is not None and known.owner == definition.owner
+        if known is None or not is_whose or not known.does_what(definition):
             raise RoutineExistsError(routine.routine_id)
         return look_at(routine)
 
-    async def _resolve(self, definition: Definition) -> Definition:
-        """The definition with its session's incarnation; the session is made if it is not there."""
-        if definition.fork_of is not None:
-            await self._sessions.look(definition.fork_of)
-        if definition.session_id is None:
-            if definition.loop is not None:
-                await self._check_loop(definition.loop)
-            return definition
+    async def _resolve(self, definition: Definition, scope: str | None) -> Definition:
+        """The definition with the incarnation of its session, which is made if it is not there."""
+        if definition.session_id is None and definition.loop is not None:
+            await self._check_loop(definition.loop)
         if definition.incarnation is not None:
             return definition
-        await self._sessions.create(definition.session_id, definition.loop)
-        session = await self._store.load_session(definition.session_id)
-        return replace(definition, incarnation=session.incarnation)
+        if definition.fork_of is not None:
+            look = await self._sessions.look(definition.fork_of)
+            if scope is not None and look.owner != scope:
+                raise SessionNotFoundError(definition.fork_of)
+        elif definition.session_id is not None:
+            look, is_new = await self._sessions.create(
+                definition.session_id, definition.loop, owner=definition.owner
+            )
+            if not is_new and scope is not None and look.owner != scope:
+                raise SessionExistsError(definition.session_id)
+        else:
+            return definition
+        return replace(definition, incarnation=look.cursor.partition(".")[2])
 
     def list(
-        self, *, limit: int = 50, after: str | None = None
+        self, *, limit: int = 50, after: str | None = None, scope: str | None = None
     ) -> tuple[Sequence[RoutineLook], str | None]:
         """Routines in the order of their ids, and the `after` of the next page (None on the last).
 
-        O(limit) looks; a routine whose journal cannot be read is among them.
+        With a `scope` those of this principal. O(limit) looks; a routine whose journal cannot be
+        read is among them, for who has all of them.
         """
-        ids = sorted({*(each.routine_id for each in self.keeper.routines()), *self.keeper.lost})
+        kept = {each.routine_id for each in self.keeper.routines() if _is_of(each, scope)}
+        ids = sorted(kept if scope is not None else kept | self.keeper.lost.keys())
         found = [each for each in ids if after is None or each > after]
         shown = [self._look(each) for each in found[:limit]]
         return shown, found[limit - 1] if len(found) > limit else None
@@ -171,8 +185,25 @@ class RoutineRegistry:
         """
         return self._look(routine_id)
 
+    def check_scope(self, routine_id: str, scope: str | None) -> None:
+        """Returns if the principal has the routine; None has every one.
+
+        Raises:
+            RoutineNotFoundError: it is not there, or somebody else's.
+
+        """
+        if scope is None:
+            return
+        if routine_id in self.keeper.lost or not _is_of(self.keeper.get(routine_id), scope):
+            raise RoutineNotFoundError(routine_id)
+
     async def change(
-        self, routine_id: str, wanted: Wanted, *, status: Switch | None = None
+        self,
+        routine_id: str,
+        wanted: Wanted,
+        *,
+        status: Switch | None = None,
+        scope: str | None = None,
     ) -> RoutineLook:
         """Changes what was given; pauses it, or has it go on from now on.
 
@@ -192,11 +223,17 @@ class RoutineRegistry:
             raise InvalidRoutineError(
                 "routine_id", f"routine {routine_id!r} is defined in perdure.toml: change it there"
             )
-        await self.redefine(routine, wanted, status)
+        await self.redefine(routine, wanted, status, scope=scope)
         return look_at(routine)
 
     async def redefine(
-        self, routine: Routine, wanted: Wanted, status: Switch | None, *, whole: bool = False
+        self,
+        routine: Routine,
+        wanted: Wanted,
+        status: Switch | None,
+        *,
+        scope: str | None = None,
+        whole: bool = False,
     ) -> None:
         """As `change`, wherever it is defined; `whole`: what is not given has its default."""
 
@@ -212,7 +249,7 @@ class RoutineRegistry:
                 raise InvalidRoutineError("schedule", "it is never due: its time is in the past")
             if state.status == "stopped" and status == "enabled":
                 made = replace(made, incarnation=None)
-            made = await self._resolve(made)
+            made = await self._resolve(made, scope)
             facts: list[Fact] = []
             if made != known:
                 after = now if is_new_schedule or state.after is None else state.after
@@ -308,6 +345,11 @@ class RoutineRegistry:
     def _check_open(self) -> None:
         if self._sessions.is_closing:
             raise ServerClosingError
+
+
+def _is_of(routine: Routine, scope: str | None) -> bool:
+    definition = routine.state.definition
+    return scope is None or (definition is not None and definition.owner == scope)
 
 
 def _timing(definition: Definition) -> tuple[object, ...]:

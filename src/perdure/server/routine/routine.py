@@ -13,6 +13,7 @@ from datetime import datetime
 
 from perdure.codec import seal_all
 from perdure.errors import (
+    AppendConflictError,
     AppendRejectedError,
     RoutineNotFoundError,
     SessionDeletedError,
@@ -75,6 +76,8 @@ class Routine:
 
         Raises:
             AppendRejectedError: one of them has an id that is taken; nothing stored.
+            AppendConflictError: others have appended, and the state is what they made it; nothing
+                stored.
             RoutineNotFoundError: it was deleted.
             StoreError: not stored, or in doubt: the state is what the journal says now, if it can
                 be read.
@@ -82,7 +85,12 @@ class Routine:
         """
         try:
             await complete(self._append(facts))
-        except AppendRejectedError:
+        except AppendRejectedError as error:
+            known_seq = self.state.last_seq
+            await self.catch_up()
+            if self.state.last_seq > known_seq:  # whoever was faster stored the same fact
+                found_seq = self.state.last_seq
+                raise AppendConflictError(self.routine_id, known_seq, found_seq) from error
             raise
         except (SessionDeletedError, SessionNotFoundError) as error:
             self.is_gone = True
