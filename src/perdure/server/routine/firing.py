@@ -237,7 +237,9 @@ class Firing:
                     f"the last turn of session {session_id!r} is in quarantine: the server died in "
                     "it too often; send it a message that completes, then resume the routine"
                 )
-        sent = await self._sessions.send(session_id, definition.parts, idempotency_key=key)
+        sent = await self._sessions.send(
+            session_id, definition.parts, idempotency_key=key, source="routine"
+        )
         routine.retries = 0
         routine.own_runs.add(run.run_id)
         if sent.queued:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from perdure.entry import Part
-from perdure.fact import Policy
+from perdure.fact import Policy, Source
 from perdure.server.session.command import Sent, Stopped
 from perdure.server.session.look import SessionLook
 
@@ -53,6 +53,7 @@ class Sessions(Protocol):
         *,
         idempotency_key: str | None = None,
         if_running: Policy = "queue",
+        source: Source = "user",
     ) -> Sent:
         """Accepts a message, durably, and once for each key."""
         ...

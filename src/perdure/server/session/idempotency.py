@@ -26,7 +26,7 @@ def queued_id_of(incarnation: str, message_id: str) -> str:
 
 def joined_id_of(incarnation: str, message_id: str) -> str:
     """The id of the `message_joined` of this message."""
-    return _derive(incarnation, "message_joined", message_id)
+    return derive(incarnation, "message_joined", message_id)
 
 
 def turn_id_of(incarnation: str, message_id: str) -> str:
@@ -41,17 +41,17 @@ def ended_id_of(incarnation: str, turn_id: str) -> str:
 
 def requested_id_of(incarnation: str, turn_id: str, call_id: str) -> str:
     """The id of the `approval_requested` of this call."""
-    return _derive(incarnation, "approval_requested", turn_id, call_id)
+    return derive(incarnation, "approval_requested", turn_id, call_id)
 
 
 def answered_id_of(incarnation: str, turn_id: str, call_id: str) -> str:
     """The id of the one `approval_answered` of this call."""
-    return _derive(incarnation, "approval_answered", turn_id, call_id)
+    return derive(incarnation, "approval_answered", turn_id, call_id)
 
 
 def late_id_of(incarnation: str, call_id: str) -> str:
     """The id of the one `late_result` of this call."""
-    return _derive(incarnation, "late_result", call_id)
+    return derive(incarnation, "late_result", call_id)
 
 
 def same_body(one: Sequence[Part], other: Sequence[Part]) -> bool:
