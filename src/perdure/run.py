@@ -296,7 +296,8 @@ class Driver:
             refused = ToolResult(result.call_id, (told,), name=call.call.name, is_error=True)
             stored, receipt = await self._store(replace(message, parts=(refused,)), (), advance)
         await self._emit(ToolEnd(stored.tool_results[0], receipt, stored.id))
-        await self._context.around.called(call.call, stored.tool_results[0])
+        key = self._context.idempotency_key(result.call_id)
+        await self._context.around.called(call.call, stored.tool_results[0], key)
 
     async def _store(
         self, message: Message, facts: Sequence[Draft], advance: Callable[[], None]
