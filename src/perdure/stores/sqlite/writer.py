@@ -206,10 +206,10 @@ class Writer:
                     work = _nothing
             if group:
                 group += self._take_what_waits()
-                start = clock.monotonic()
+                start, on_commit = clock.monotonic(), self.on_commit
                 self._commit_and_tell(group)
-                if self.on_commit is not None:
-                    self.on_commit(len(group), clock.monotonic() - start)
+                if on_commit is not None:
+                    on_commit(len(group), clock.monotonic() - start)
             if work is None:
                 break
             work()
