@@ -160,9 +160,6 @@ def _stands_alone(part: Part, message: Message) -> bool:
     return not isinstance(part, ToolResult)
 
 
-_PAIRED = frozenset({ToolCall, ToolResult})
-
-
 class OpenCalls:
     """The calls of a growing path that have no result yet, in order; `add` costs O(its parts)."""
 
@@ -173,9 +170,7 @@ class OpenCalls:
 
     def add(self, entry: Entry) -> None:
         """Takes the path's next entry into account."""
-        if entry.type != "message" or not isinstance(message := entry.view, Message):
-            return
-        if not _PAIRED.isdisjoint(map(type, message.parts)):
+        if entry.type == "message" and isinstance(message := entry.view, Message):
             self._pairing.add(message)
 
     def __iter__(self) -> Iterator[ToolCall]:

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from perdure import errors
 from perdure.codec import encode
 from perdure.errors import PerdureError
 
 MEDIA_TYPE = "application/problem+json"
+
+NOTE = "perdure.note"
+"""The key of a request's scope whose value has a `code` to be set."""
 
 PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
     errors.PerdureError: (500, "perdure"),
@@ -120,6 +124,18 @@ class Refused(Exception):
         self.fields = fields
 
 
+class Problem(Response):
+    """A response that tells its request's note which code it has."""
+
+    code = "internal"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        if (note := scope.get(NOTE)) is not None:
+            note.code = self.code
+        await super().__call__(scope, receive, send)
+
+
 def problem(
     status: int,
     code: str,
@@ -137,7 +153,9 @@ def problem(
         "code": code,
     }
     sent = {"cache-control": "no-store", **(headers or {})}
-    return Response(encode(document), status, headers=sent, media_type=MEDIA_TYPE)
+    response = Problem(encode(document), status, headers=sent, media_type=MEDIA_TYPE)
+    response.code = code
+    return response
 
 
 def problem_of(error: Exception) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import cast
 
@@ -27,8 +27,16 @@ from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
 from perdure.server.session.surroundings import NOTHING, Surroundings
+from perdure.server.telemetry.appends import (
+    AppendListener,
+    DiskWatch,
+    GoneWatch,
+    observe_appends,
+)
 from perdure.server.telemetry.metrics import Metrics
+from perdure.server.telemetry.observed_loop import Enter, observe_loops
 from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
+from perdure.server.telemetry.told import RunNotes
 from perdure.server.telemetry.tracing import Tracing
 from perdure.store import Store
 from perdure.stores import shown_url
@@ -50,9 +58,12 @@ class Service:
     routines: RoutineRegistry
     observer: Observer
     metrics: Metrics | None
+    disk: DiskWatch = field(default_factory=DiskWatch)
 
     async def check_ready(self) -> None:
-        """Returns if it can take commands and its store can be read.
+        """Returns if it can take commands, and its store can be read and was appended to last.
+
+        Only where the last append failed is it tried whether the store can be written again.
 
         Raises:
             Refused: 503, with the reason.
@@ -62,9 +73,10 @@ class Service:
             raise Refused(503, "not_ready", "the server is shutting down")
         try:
             async with asyncio.timeout(READY_S):
-                await self.store.list_sessions(limit=1)
-        except UnrecoverableError:
-            return  # a session's damage is that session's
+                with suppress(UnrecoverableError):  # a session's damage is that session's
+                    await self.store.list_sessions(limit=1)
+                if self.disk.refusal is not None:
+                    await self.disk.try_again(self.store)
         except (StoreError, TimeoutError) as error:
             why = str(error) or f"it does not answer within {READY_S} seconds"
             raise Refused(503, "not_ready", f"the store refuses: {why}") from error
@@ -132,12 +144,21 @@ async def open_service(
     surroundings: Surroundings | None = None,
 ) -> AsyncIterator[Service]:
     """The service inside the block; on leaving, streams and turns end. The store stays open."""
+    disk = DiskWatch()
+    hearing: list[AppendListener] = [disk]
+    notes = RunNotes()
+    entering: list[Enter] = [notes.enter]
     feed = Feed(store, heartbeat_s=settings.heartbeat_s, backlog_bytes=settings.backlog_bytes)
-    listeners: list[TurnListener] = [TurnLog()]
+    listeners: list[TurnListener] = [TurnLog(), notes]
     observer = Observer(feed, listeners)
+    hearing.append(GoneWatch(observer))
     expiry = Expiry(observer)
     registry = Registry(
-        store, loops, expiry, limits=settings.limits, surroundings=surroundings or NOTHING
+        observe_appends(store, hearing),
+        observe_loops(loops, entering),
+        expiry,
+        limits=settings.limits,
+        surroundings=surroundings or NOTHING,
     )
     routines = RoutineRegistry(store, registry, loops.prepare)
     wanted = read_table(settings.tables)
@@ -150,17 +171,32 @@ async def open_service(
                 "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
                 "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
                 "routines": ("Routines.", lambda: len(routines.keeper)),
-            }
+                "appends_refused": (
+                    "Whether the last append failed: 1, the store takes none.",
+                    lambda: disk.refusal is not None,
+                ),
+            },
+            {
+                "stream_writes": ("Writes to viewers.", lambda: feed.writes),
+                "stream_bytes": ("Bytes of writes to viewers.", lambda: feed.written_bytes),
+                "viewers_cut": ("Viewers cut off, as they did not read.", lambda: feed.cuts),
+            },
         )
         listeners.append(metrics)
+        hearing.append(metrics)
+        if (observe_commits := getattr(store, "observe_commits", None)) is not None:
+            observe_commits(metrics.committed)
     with suppress(MissingExtraError):
-        listeners.append(Tracing(loops.default))
+        tracing = Tracing(loops.default)
+        listeners.append(tracing)
+        hearing.append(tracing)
+        entering.append(tracing.enter)
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
         await routines.keeper.load()
         await apply_table(routines, wanted)
         async with keeping, expiry.running(registry), routines.keeper.keeping():
-            yield Service(settings, store, loops, feed, registry, routines, observer, metrics)
+            yield Service(settings, store, loops, feed, registry, routines, observer, metrics, disk)
     finally:
         feed.end_streams()
         await registry.close()

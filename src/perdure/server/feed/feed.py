@@ -56,6 +56,7 @@ class Feed:
         self._beats: asyncio.Task[None] | None = None
         self._ending: dict[asyncio.Task[None], None] = {}
         self._is_closed = False
+        self._writes = self._written_bytes = self._cuts = 0
 
     @property
     def watched(self) -> frozenset[str]:
@@ -66,6 +67,21 @@ class Feed:
     def viewer_count(self) -> int:
         """How many viewers there are."""
         return len(self._viewers)
+
+    @property
+    def writes(self) -> int:
+        """How many writes viewers were given, those that left included."""
+        return self._writes + sum(viewer.writes for viewer in self._viewers)
+
+    @property
+    def written_bytes(self) -> int:
+        """Their bytes."""
+        return self._written_bytes + sum(viewer.written_bytes for viewer in self._viewers)
+
+    @property
+    def cuts(self) -> int:
+        """How many viewers were cut off, because they did not read."""
+        return self._cuts
 
     def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
         """More text of a message in the making."""
@@ -164,7 +180,11 @@ class Feed:
 
     def leave(self, viewer: Viewer) -> None:
         """Lets a viewer go; with the last one of a session goes all that was held for it."""
-        self._viewers.pop(viewer, None)
+        if viewer in self._viewers:
+            del self._viewers[viewer]
+            self._writes += viewer.writes
+            self._written_bytes += viewer.written_bytes
+            self._cuts += viewer.is_cut
         scope = self._listing_viewers.pop(viewer, None)
         if scope is not None and scope not in self._listing_viewers.values():
             del self._listings[scope]

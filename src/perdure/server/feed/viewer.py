@@ -75,6 +75,8 @@ class Viewer:
         self.on_cut: Callable[[], object] | None = None
         self.direct: Direct | None = None
         self.is_cut = False
+        self.writes = self.written_bytes = 0
+        """How many writes it was given, and their bytes."""
         self._store = store
         self._watched = watched
         self._alone = len(watched) == 1
@@ -116,7 +118,7 @@ class Viewer:
             if (shared := self._shared()) is not None:
                 if shared:
                     self._is_sending = True
-                    return shared
+                    return self._counted(shared)
                 self._waiting = asyncio.get_running_loop().create_future()
                 await self._waiting
                 continue
@@ -132,10 +134,10 @@ class Viewer:
             if self._farewell is not None:
                 self._is_sending = self._is_closed = True
                 farewell, self._farewell = self._farewell, None
-                return write.data + farewell
+                return self._counted(write.data + farewell)
             if write:
                 self._is_sending = True
-                return write.data
+                return self._counted(write.data)
             if self._listing is None and all(each.is_over for each in self._watched):
                 return None
             if not self._is_dirty and not self._is_closed:
@@ -162,13 +164,18 @@ class Viewer:
         watched.seq = seq or watched.seq
         return data
 
+    def _counted(self, data: bytes) -> bytes:
+        self.writes += 1
+        self.written_bytes += len(data)
+        return data
+
     def _write_directly(self, direct: Direct) -> bool:
         """Writes what is new, if that is all that is to be done; whether it was."""
         if self._is_closed or not direct.is_free:
             return False
         shared = self._shared()
         if shared:
-            direct.write(shared)
+            direct.write(self._counted(shared))
         return (
             shared is not None and self._watched[0].position == self._watched[0].follower.ring.end
         )

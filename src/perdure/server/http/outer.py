@@ -7,6 +7,7 @@ is split before it is decoded.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable
 from urllib.parse import quote, unquote
 
@@ -14,12 +15,18 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from perdure import clock
 from perdure.errors import PerdureError
 from perdure.server.http.auth import GRANT, Access
 from perdure.server.http.page import refusal_page, wants_html
-from perdure.server.problem import Refused, problem, problem_of
+from perdure.server.problem import NOTE, Refused, problem, problem_of
+from perdure.server.telemetry.told import RequestNote
 
 log = logging.getLogger(__name__)
+
+REQUEST_ID = b"x-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._~+/=-]{1,128}")
+_SESSION = re.compile(r"/v1/sessions/([^/]+)")
 
 SAFE_HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -42,6 +49,8 @@ class Outer:
         service = getattr(scope["app"].state, "service", None)
         if service is not None and service.metrics is not None:
             service.metrics.answered(scope["method"], status)
+            if (code := scope[NOTE].code) is not None:
+                service.metrics.refused(code)
 
     def _exchange(self, scope: Scope) -> Response | None:
         try:
@@ -71,10 +80,12 @@ class Outer:
                 headers = list(message.get("headers", ()))
                 own = {name.lower() for name, _ in headers}
                 headers += [(k, v) for k, v in SAFE_HEADERS.items() if k not in own]
+                headers.append((REQUEST_ID, scope[NOTE].request_id.encode()))
                 message["headers"] = headers
             return send(message)
 
         scope = {**scope, **_paths_as_sent(scope)}
+        scope[NOTE] = _note_of(scope)
         try:
             scope[GRANT] = self._access.check(scope)
             response = None
@@ -93,6 +104,15 @@ class Outer:
                 raise
             response = problem(500, "internal", "something went wrong here; the log says what")
         await response(scope, receive, safe_send)
+
+
+def _note_of(scope: Scope) -> RequestNote:
+    """What the log tells of it, by the id that it brought, if that is plain, or a new one."""
+    given = Headers(scope=scope).get("x-request-id", "")
+    request_id = given if _REQUEST_ID.fullmatch(given) else clock.new_id()
+    path = scope["path"].removeprefix(scope["root_path"])
+    found = _SESSION.match(path)
+    return RequestNote(request_id, unquote(found[1], errors="replace") if found else None)
 
 
 def _paths_as_sent(scope: Scope) -> dict[str, str]:

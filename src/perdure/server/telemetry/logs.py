@@ -8,14 +8,18 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from perdure.codec import encode
+from perdure.server.telemetry import told
 
 LogFormat = Literal["text", "json"]
 
-_OWN = ("session_id", "turn_id", "reason", "seconds")
+_OWN = (*told.FIELDS, "reason", "seconds", "code")
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: `time`, `level`, `logger`, `message`; `session_id` and `turn_id`."""
+    """One object a line: `time`, `level`, `logger`, `message`, and whom it is about.
+
+    That is `request_id`, `session_id` and `turn_id`, where there is one; see `told`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON; an exception's text is a field of it."""
@@ -36,4 +40,5 @@ def set_up(how: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonFormatter() if how == "json" else text)
+    handler.addFilter(told.ToldFilter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -85,18 +85,30 @@ class Observer:
         before = self._turns.get(look.session_id)
         turn_id = look.turn.turn_id if look.turn is not None else None
         if before is not None and before.turn_id != turn_id:
-            del self._turns[look.session_id]
             last = look.last_turn
             is_told = last is not None and last.turn_id == before.turn_id
             reason, cause = (last.reason, last.cause) if last and is_told else ("interrupted", None)
-            seconds = clock.monotonic() - before.started_s
-            for listener in self._listeners:
-                listener.ended(before, reason, cause, seconds)
+            self._end(before, reason, cause)
         if turn_id is not None and (before is None or before.turn_id != turn_id):
             turn = RunningTurn(look.session_id, turn_id, look.loop, clock.monotonic())
             self._turns[look.session_id] = turn
             for listener in self._listeners:
                 listener.started(turn)
+        self._settle()
+
+    def gone(self, session_id: str, /) -> None:
+        """Somebody else deleted the session; its turn, if one runs here, stores nothing more."""
+        if (turn := self._turns.get(session_id)) is not None:
+            self._end(turn, "interrupted", "the session was deleted")
+            self._settle()
+
+    def _end(self, turn: RunningTurn, reason: str, cause: str | None) -> None:
+        del self._turns[turn.session_id]
+        seconds = clock.monotonic() - turn.started_s
+        for listener in self._listeners:
+            listener.ended(turn, reason, cause, seconds)
+
+    def _settle(self) -> None:
         if self._turns:
             self._rest.clear()
         else:

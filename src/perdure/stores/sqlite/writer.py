@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 import apsw
-from msgspec import Struct
 
 from perdure import clock
 from perdure.errors import (
@@ -40,7 +40,6 @@ from perdure.stores.sqlite.ledger import Ledger
 from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 _DAMAGE = (apsw.CorruptError, apsw.ConstraintError, UnicodeDecodeError)
 """What a damaged page or index looks like: it may concern one session of the group only."""
 
@@ -50,11 +49,11 @@ Outcome = object
 """What a request came to: its result, or the exception to raise."""
 
 
-class _Request(Struct, gc=False):
+@dataclass(slots=True)
+class _Request:
     kind: Kind
     session_id: str
-    verb: Callable[..., object]
-    arguments: tuple[object, ...]
+    verb: Callable[[Ledger], object]
     future: asyncio.Future[object]
 
 
@@ -81,20 +80,16 @@ class Writer:
     # The event loop's side
 
     def submit(
-        self,
-        kind: Kind,
-        session_id: str,
-        verb: Callable[Concatenate[Ledger, _P], _T],
-        arguments: tuple[object, ...],
+        self, kind: Kind, session_id: str, verb: Callable[[Ledger], _T]
     ) -> asyncio.Future[_T]:
-        """Runs a verb in the writer's next transaction; the future tells what it came to."""
+        """Runs `verb` in the writer's next transaction; the future tells what it came to."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
         requests = self._outbox.get(loop)
         if requests is None:
             self._outbox[loop] = requests = []
             loop.call_soon(self._hand_over, loop)
-        requests.append(_Request(kind, session_id, verb, arguments, future))  # type: ignore[arg-type]  # only told
+        requests.append(_Request(kind, session_id, verb, future))  # type: ignore[arg-type]  # only told
         return future
 
     def _hand_over(self, loop: Loop) -> None:
@@ -170,6 +165,27 @@ class Writer:
             self._ledger = Ledger(self._connection, self._path)
             self.has_opened = True
 
+    def try_write(self) -> None:
+        """Commits one page that says what it said before; in the thread only.
+
+        Raises:
+            StoreUnavailableError, AppendUncertainError: the file cannot be written.
+        """
+        try:
+            self.open()
+            assert self._connection is not None
+            self._connection.execute("BEGIN IMMEDIATE")
+            version = self._connection.pragma("user_version")
+            self._connection.execute(f"PRAGMA user_version = {version}")
+        except apsw.Error as error:
+            self.drop()
+            raise fault(error, self._path) from error
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            self._doubt_log()
+            raise fault(error, self._path) from error
+
     def drop(self) -> None:
         """Closes the connection and forgets everything; in the thread only.
 
@@ -206,10 +222,10 @@ class Writer:
                     work = _nothing
             if group:
                 group += self._take_what_waits()
-                start, on_commit = clock.monotonic(), self.on_commit
+                start = clock.monotonic()
                 self._commit_and_tell(group)
-                if on_commit is not None:
-                    on_commit(len(group), clock.monotonic() - start)
+                if self.on_commit is not None:
+                    self.on_commit(len(group), clock.monotonic() - start)
             if work is None:
                 break
             work()
@@ -294,15 +310,9 @@ class Writer:
     def _tell(
         self, group: list[_Request], outcomes: list[Outcome], hints: list[tuple[Kind, str]]
     ) -> None:
-        loops = {request.future.get_loop() for request in group}
-        told = {
-            loop: [
-                (request.future, outcome)
-                for request, outcome in zip(group, outcomes, strict=True)
-                if request.future.get_loop() is loop
-            ]
-            for loop in loops
-        }
+        told: dict[Loop, list[tuple[asyncio.Future[object], Outcome]]] = {}
+        for request, outcome in zip(group, outcomes, strict=True):
+            told.setdefault(request.future.get_loop(), []).append((request.future, outcome))
         hinted: dict[Loop, list[tuple[Listener, str]]] = {}
         if hints:
             for loop, kind, listener in tuple(self.listeners.values()):
@@ -322,7 +332,7 @@ def _nothing() -> None:
 def _attempt(request: _Request, ledger: Ledger) -> Outcome:
     ledger.kind = request.kind
     try:
-        return request.verb(ledger, *request.arguments)
+        return request.verb(ledger)
     except PerdureError as error:
         return error
 
