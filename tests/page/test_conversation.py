@@ -1,0 +1,303 @@
+"""What a person does in a conversation: the queue, branches, forks, files; all by keys as well."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from perdure.testing import Hang, Say, Wait, write_script
+from tests.page.test_transcript import PIXEL
+from tests.page.visitor import WAIT_MS, Visitor, place_of, rows, say
+from tests.page.world import ask, path_ids, until
+from tests.serving import ServerProcess
+
+pytestmark = pytest.mark.may_block
+
+Visit = Callable[..., Visitor]
+
+
+def start(api: httpx.Client, session_id: str, *texts: str) -> list[str]:
+    """A session in which these were said and answered; the ids of what was said."""
+    api.post("/v1/sessions", json={"session_id": session_id}).raise_for_status()
+    ids = []
+    for text in texts:
+        ids.append(ask(api, session_id, text=text))
+        until(api, session_id, "idle")
+    return ids
+
+
+def test_pending_messages_are_edited_discarded_held_and_run(
+    visit: Visit, api: httpx.Client
+) -> None:
+    start(api, "s")
+    visitor = visit(place_of("s"))
+    page = visitor.page
+    say(page, write_script(Say("at work"), Hang()))
+    expect(visitor.see("stop")).to_be_visible(timeout=WAIT_MS)
+    for text in ("first", "second", "third"):
+        say(page, text)
+        expect(visitor.see("composer")).to_have_value("", timeout=WAIT_MS)
+    queued = visitor.see("queued")
+    expect(queued).to_have_count(3, timeout=WAIT_MS)
+    queued.nth(1).get_by_test_id("queued-discard").click()
+    expect(queued).to_have_count(2)
+    queued.nth(0).get_by_test_id("queued-edit").click()
+    visitor.see("queued-field").fill("first, said better")
+    page.reload()  # the edit survives, as every draft does
+    expect(visitor.see("queued-field")).to_have_value("first, said better", timeout=WAIT_MS)
+    visitor.see("queued-save").click()
+    expect(queued.nth(0)).to_contain_text("first, said better", timeout=WAIT_MS)
+    expect(queued.nth(1)).to_contain_text("third")
+    visitor.shoot("conversation-queue")
+
+    visitor.see("stop").click()
+    expect(visitor.see("turn-state")).to_have_attribute("data-status", "stopped", timeout=WAIT_MS)
+    expect(visitor.see("queue")).to_contain_text("held")
+    visitor.see("go-on").click()
+    expect(visitor.see("queue")).to_have_count(0, timeout=WAIT_MS)
+    until(api, "s", "idle")
+    expect(visitor.see("message").last).to_contain_text("third", timeout=WAIT_MS)
+    said = visitor.see("message").all_inner_texts()
+    assert [text for text in said if text in {"first, said better", "second", "third"}] == [
+        "first, said better",
+        "first, said better",
+        "third",
+        "third",
+    ]
+
+
+def test_a_message_interrupts_the_running_turn(visit: Visit, api: httpx.Client) -> None:
+    start(api, "s")
+    visitor = visit(place_of("s"))
+    say(visitor.page, write_script(Say("never done"), Hang()))
+    expect(visitor.see("stop")).to_be_visible(timeout=WAIT_MS)
+    visitor.see("composer").fill("something else")
+    visitor.see("composer").press("Control+Enter")
+    expect(visitor.see("message").last).to_contain_text("something else", timeout=WAIT_MS)
+    expect(visitor.see("stop")).to_have_count(0, timeout=WAIT_MS)
+    assert rows(visitor.page) == path_ids(api, "s")
+
+
+def test_an_earlier_message_is_edited_and_the_branches_are_walked(
+    visit: Visit, api: httpx.Client
+) -> None:
+    ids = start(api, "s", "one", "two", "three")
+    first = path_ids(api, "s")
+    visitor = visit(place_of("s"))
+    page = visitor.page
+    row = page.locator(f'[data-row="{ids[1]}"]')
+    row.hover()
+    row.get_by_test_id("edit-message").click()
+    visitor.see("edit-field").fill("two, otherwise")
+    visitor.shoot("conversation-edit")
+    visitor.see("edit-send").click()
+    expect(visitor.see("message").last).to_contain_text("two, otherwise", timeout=WAIT_MS)
+    until(api, "s", "idle")
+    second = path_ids(api, "s")
+    assert second[:2] == first[:2]
+    expect(visitor.see("transcript")).not_to_contain_text("three")
+
+    branches = visitor.see("branches")
+    expect(branches).to_contain_text("2 / 2", timeout=WAIT_MS)
+    seqs = api.get("/v1/sessions/s").json()["last_seq"]
+    visitor.see("branch-before").click()
+    expect(visitor.see("reading-bar")).to_be_visible(timeout=WAIT_MS)
+    expect(branches).to_contain_text("1 / 2")
+    expect(visitor.see("transcript")).to_contain_text("three")
+    assert rows(page) == first
+    assert api.get("/v1/sessions/s").json()["last_seq"] == seqs  # looking changes nothing
+    visitor.shoot("conversation-reading")
+
+    visitor.see("branch-next").click()
+    expect(visitor.see("reading-bar")).to_have_count(0, timeout=WAIT_MS)
+    assert rows(page) == second
+    visitor.see("branch-before").click()
+    say(page, "four")  # goes on from the branch that is read
+    expect(visitor.see("message").last).to_contain_text("four", timeout=WAIT_MS)
+    expect(visitor.see("reading-bar")).to_have_count(0)
+    until(api, "s", "idle")
+    assert path_ids(api, "s")[: len(first)] == first
+    expect(visitor.see("message")).to_have_count(len(first) + 2, timeout=WAIT_MS)
+    assert rows(page) == path_ids(api, "s")
+
+
+def test_an_interrupted_attempt_stays_within_reach(
+    visit: Visit, api: httpx.Client, server: ServerProcess
+) -> None:
+    start(api, "s")
+    visitor = visit(place_of("s"))
+    script = write_script(Say("a first attempt"), Wait(1.5), Say("to the end"))
+    say(visitor.page, script)
+    expect(visitor.see("message").last).to_contain_text("a first attempt", timeout=WAIT_MS)
+    server.kill()
+    server.start()
+    expect(visitor.see("turn-state")).to_have_attribute(
+        "data-status", "interrupted", timeout=WAIT_MS
+    )
+    visitor.shoot("conversation-interrupted")
+    visitor.see("resend").click()
+    expect(visitor.see("message").last).to_contain_text("to the end", timeout=WAIT_MS)
+    expect(visitor.see("branches")).to_contain_text("2 / 2", timeout=WAIT_MS)
+    now = rows(visitor.page)
+    visitor.see("branch-before").click()
+    expect(visitor.see("reading-bar")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.see("message").last).to_contain_text("a first attempt")
+    assert rows(visitor.page)[0] == now[0]
+    visitor.see("reading-back").click()
+    assert rows(visitor.page) == now
+
+
+def test_a_session_is_forked_here_and_compacted(visit: Visit, api: httpx.Client) -> None:
+    ids = start(api, "s", *(f"word {n}" for n in range(7)))
+    visitor = visit(place_of("s"))
+    page = visitor.page
+    row = page.locator(f'[data-row="{ids[2]}"]')
+    row.hover()
+    row.get_by_test_id("fork-here").click()
+    visitor.see("fork-id").fill("child/ü")
+    visitor.see("fork-confirm").click()
+    expect(page.get_by_role("heading", name="child/ü")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.see("message").last).to_contain_text("word 2", timeout=WAIT_MS)
+    assert rows(page) == path_ids(api, "s")[:5]
+    expect(page.get_by_text("forked from")).to_be_visible()
+    item = page.locator('[data-testid="session-item"][data-session-id="s"]')
+    expect(item).to_contain_text("1 fork")
+    item.locator("a").click()
+    expect(visitor.see("message").last).to_contain_text("word 6", timeout=WAIT_MS)
+    visitor.see("session-menu").click()
+    visitor.see("compact").click()
+    expect(visitor.see("aside")).to_contain_text("summary", timeout=WAIT_MS)
+    expect(visitor.see("message").first).to_contain_text("word 0")
+
+
+def test_the_map_shows_where_branches_part(visit: Visit, api: httpx.Client) -> None:
+    ids = start(api, "s", "one", "two", "three")
+    parent = api.get("/v1/sessions/s/transcript").json()["entries"][2]["parent_id"]
+    api.post("/v1/sessions/s/branch", json={"entry_id": parent}).raise_for_status()
+    ask(api, "s", text="two, otherwise")
+    until(api, "s", "idle")
+    visitor = visit(place_of("s", "map"))
+    stops = visitor.see("map-stop")
+    expect(stops.filter(has_text="two, otherwise").first).to_be_visible(timeout=WAIT_MS)
+    on_path = visitor.page.locator('[data-testid="map-stop"][data-on-path="true"]')
+    shown = [stop.get_attribute("data-entry-id") for stop in on_path.all()]
+    assert ids[0] in shown
+    assert ids[1] not in shown
+    expect(visitor.see("map")).to_contain_text("2 branches")
+    visitor.shoot("conversation-map")
+    # It grows while it is looked at.
+    ask(api, "s", text="two, once more")
+    expect(stops.filter(has_text="two, once more").first).to_be_visible(timeout=WAIT_MS)
+    visitor.page.locator(f'[data-entry-id="{ids[2]}"] > a').click()
+    expect(visitor.see("reading-bar")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.page.locator(f'.row.target [data-entry-id="{ids[2]}"]')).to_be_in_viewport()
+
+
+PASTE = """([name, type, data]) => {
+  const transfer = new DataTransfer();
+  const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
+  transfer.items.add(new File([bytes], name, { type }));
+  const field = document.querySelector("[data-testid=composer]");
+  field.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true }));
+}"""
+DROP = """([name, type, data]) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([data], name, { type }));
+  const form = document.querySelector(".composer");
+  form.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
+}"""
+
+
+def test_files_are_pasted_dropped_and_chosen_and_drafts_survive(
+    visit: Visit, api: httpx.Client, tmp_path: Path
+) -> None:
+    start(api, "s")
+    visitor = visit(place_of("s"))
+    page = visitor.page
+    expect(visitor.see("composer")).to_be_visible(timeout=WAIT_MS)
+    page.evaluate(PASTE, ["dot.png", "image/png", base64.b64encode(PIXEL).decode()])
+    page.evaluate(DROP, ["notes.txt", "text/plain", "some notes"])
+    page.wait_for_function("document.querySelectorAll('.attachments li').length === 2")
+    chosen = tmp_path / "page.html"
+    chosen.write_text("<script>alert(1)</script>")
+    visitor.see("file-picker").set_input_files(chosen)
+    expect(visitor.see("attachments").locator("li")).to_have_count(3, timeout=WAIT_MS)
+    visitor.see("composer").fill("look at these")
+    page.wait_for_timeout(200)
+    page.reload()
+    expect(visitor.see("composer")).to_have_value("look at these", timeout=WAIT_MS)
+    expect(visitor.see("attachments").locator("li")).to_have_count(3, timeout=WAIT_MS)
+    page.get_by_label("Take off notes.txt").click()
+    expect(visitor.see("attachments").locator("li")).to_have_count(2)
+    visitor.shoot("conversation-attachments")
+    visitor.see("send").click()
+    message = visitor.see("message").first
+    expect(message.locator("img[alt='dot.png']")).to_be_visible(timeout=WAIT_MS)
+    with page.expect_download() as download:
+        message.get_by_role("button", name="page.html").click()
+    assert Path(download.value.path()).read_text() == "<script>alert(1)</script>"
+    page.reload()
+    expect(message).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.see("attachments")).to_have_count(0)
+    expect(visitor.see("composer")).to_have_value("")
+
+
+def focus(page: Page) -> str:
+    found: str = page.evaluate(
+        "document.activeElement.closest('[data-testid]')?.dataset.testid ?? ''"
+    )
+    return found
+
+
+def test_everything_is_done_by_keys(visit: Visit, api: httpx.Client) -> None:
+    visitor = visit()
+    page = visitor.page
+    keys = page.keyboard
+    expect(visitor.see("connection")).to_have_attribute("data-state", "live", timeout=WAIT_MS)
+    keys.press("n")
+    expect(visitor.see("composer")).to_be_focused(timeout=WAIT_MS)
+    keys.type("typed by hand")
+    keys.press("Shift+Enter")
+    keys.type("on two lines")
+    keys.press("Enter")
+    expect(visitor.see("message")).to_have_count(2, timeout=WAIT_MS)
+    expect(visitor.see("message").first).to_contain_text("typed by hand\non two lines")
+    keys.press("Escape")
+    keys.press("k")
+    assert focus(page) == "message"
+    keys.press("Tab")  # what can be done with the message comes next
+    assert page.evaluate("document.activeElement.closest('.message-actions') !== null")
+    keys.press("e")
+    expect(visitor.see("everything")).to_be_visible(timeout=WAIT_MS)
+    keys.press("m")
+    expect(visitor.see("map")).to_be_visible(timeout=WAIT_MS)
+    keys.press("c")
+    expect(visitor.see("transcript")).to_be_visible()
+    keys.press("i")
+    expect(visitor.see("composer")).to_be_focused()
+    keys.press("Escape")
+    keys.press("?")
+    expect(visitor.see("keys")).to_be_visible()
+    visitor.shoot("keys")
+    keys.press("Escape")
+    expect(visitor.see("keys")).to_have_count(0)
+    keys.press("/")
+    expect(visitor.see("filter")).to_be_focused()
+    keys.press("Tab")
+    keys.press("Tab")
+    keys.press("Tab")
+    keys.press("ArrowDown")
+    visitor.see("session-menu").focus()
+    keys.press("Enter")
+    keys.press("ArrowUp")
+    keys.press("Enter")
+    expect(visitor.see("delete-dialog")).to_be_visible()
+    expect(visitor.see("losses")).to_contain_text("5 entries of its journal", timeout=WAIT_MS)
+    keys.press("Escape")
+    expect(visitor.see("delete-dialog")).to_have_count(0)
+    assert focus(page) == "session-menu"
