@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import shutil
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +28,8 @@ from perdure.hook import (
 )
 from tests.server.hooking import call, command, group, hooked, is_alive
 
+REPO = Path(__file__).parents[2]
+PATH = os.pathsep.join((str(REPO / "src"), str(REPO)))
 RESULT = ToolResult("c", (Text("out"),), name="shell")
 POST = PostToolUse(
     session_id="s", turn_id="t", tool_name="shell", tool_input={}, call_id="c", result=RESULT
@@ -285,7 +289,7 @@ async def test_what_a_hook_leaves_running_ends_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [1, 2])
 async def test_a_flood_is_ended_in_bounded_memory_and_time(tmp_path: Path, stream: int) -> None:
-    flood = f"head -c 100000000 /dev/zero >&{stream}; touch through"
+    flood = f"head -c 100000000 /dev/zero >&{stream} && touch through"
     hooks = hooked(tmp_path, PreToolUse=[group(command(flood))])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
@@ -398,3 +402,50 @@ async def test_a_workspace_that_is_gone_is_a_failure(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
     assert await hooks.fire(call()) == HookOutcome()
     assert "could not be started" in hooks.failure
+
+
+async def test_a_process_that_escapes_holds_nobody_up(tmp_path: Path) -> None:
+    escape = "setsid sleep 20 & echo $! > child; echo hi"
+    hooks = hooked(tmp_path, SessionStart=[group(command(escape))])
+    began = time.monotonic()
+    try:
+        assert await hooks.fire(START) == HookOutcome(context=("hi",))
+        assert time.monotonic() - began < 10
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+
+
+async def test_many_children_end_with_their_hook(tmp_path: Path) -> None:
+    forks = "for n in $(seq 50); do (sleep 60; echo $n) & echo $! >> children; done; sleep 60"
+    hooks = hooked(tmp_path, PreToolUse=[group(command(forks, timeout=1))])
+    await hooks.fire(call())
+    children = [int(line) for line in (tmp_path / "children").read_text().split()]
+    assert len(children) == 50
+    assert [pid for pid in children if is_alive(pid)] == []
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from tests.server.hooking import call, command, group, hooked
+
+folder = Path(sys.argv[1])
+hooks = hooked(folder, PreToolUse=[group(command("echo $$ > self; sleep 60"))])
+asyncio.run(hooks.fire(call()))
+"""
+
+
+async def test_a_hook_ends_with_the_server_however_that_dies(tmp_path: Path) -> None:
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CHILD, str(tmp_path), env=os.environ | {"PYTHONPATH": PATH}
+    )
+    while not (tmp_path / "self").exists() or not (tmp_path / "self").read_text():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    pid = int((tmp_path / "self").read_text())
+    assert is_alive(pid)
+    server.kill()
+    await server.wait()
+    until = time.monotonic() + 5
+    while is_alive(pid) and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    assert not is_alive(pid)

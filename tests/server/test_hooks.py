@@ -24,7 +24,7 @@ from perdure.hook import (
     Stop,
     UserPromptSubmit,
 )
-from perdure.server.hook.hooks import MAX_AT_ONCE, MAX_GO_ONS, due_start, go_on
+from perdure.server.hook.hooks import MAX_AT_ONCE, MAX_GO_ONS, go_on
 from perdure.server.hook.matcher import Matcher, subjects_of
 from perdure.server.hook.merge import merge
 from tests.server.hooking import call, command, group, hooked
@@ -246,23 +246,6 @@ def test_no_refusal_is_lost_in_merging_and_none_is_made(given: list[HookOutcome]
     assert (merged.refused is None) == all(each.refused is None for each in given)
     assert (merged.ends is None) == all(each.ends is None for each in given)
     assert len(merged.context) == sum(len(each.context) for each in given)
-
-
-@pytest.mark.parametrize(
-    ("state", "source"),
-    [
-        ({"is_started": False, "is_fork": False, "is_greeted": False}, "startup"),
-        ({"is_started": False, "is_fork": True, "is_greeted": False}, "fork"),
-        ({"is_started": True, "is_fork": False, "is_greeted": False}, "resume"),
-        ({"is_started": True, "is_fork": True, "is_greeted": False}, "resume"),
-        ({"is_started": True, "is_fork": False, "is_greeted": True}, None),
-        ({"is_started": False, "is_fork": False, "is_greeted": True}, None),
-    ],
-)
-def test_a_session_starts_once_and_is_resumed_once_in_a_waking(
-    state: dict[str, Any], source: str | None
-) -> None:
-    assert due_start(**state) == source
 
 
 def test_a_stop_hook_that_always_asks_to_go_on_is_capped() -> None:

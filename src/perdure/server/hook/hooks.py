@@ -3,8 +3,8 @@
 What each event gets and may answer stands with its type in `perdure.hook`; what a command gets is
 `wire.py`, what its answer means `answer.py`. Who fires an event:
 
-- appends `session_started` before a SessionStart (`due_start` says of which source), so that a
-  `startup` runs at most once whatever crashes;
+- appends `session_started` before a SessionStart, so that a `startup` runs at most once whatever
+  crashes;
 - puts a UserPromptSubmit before the first run of a turn, whose `refused` ends the turn `refused`;
 - asks PreToolUse in `permit`, before people are: `deny` becomes the call's result, `ask` makes it
   wait, `allow` runs it; `changed_input` is what runs, or what people are shown;
@@ -34,7 +34,6 @@ from perdure.hook import (
     PreToolUse,
     SessionEnd,
     SessionStart,
-    StartSource,
     UserPromptSubmit,
 )
 from perdure.server.hook.answer import refusal
@@ -165,20 +164,6 @@ def _source_of(event: HookEvent) -> str | None:
             return source
         case _:
             return None
-
-
-def due_start(*, is_started: bool, is_fork: bool, is_greeted: bool) -> StartSource | None:
-    """Which SessionStart a turn that begins is due, if any.
-
-    `is_started`: the journal has a `session_started`, of whatever source. `is_fork`: the session
-    was made by a fork. `is_greeted`: a SessionStart ran since the session was woken. A compaction
-    has its own, beside this.
-    """
-    if is_greeted:
-        return None
-    if is_started:
-        return "resume"
-    return "fork" if is_fork else "startup"
 
 
 def go_on(outcome: HookOutcome, *, so_far: int) -> str | None:
