@@ -18,6 +18,7 @@ from typing import Any, Self
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, seal
 from perdure.compaction import DEFAULT_PROMPT, CompactionPlan, plan_compaction
+from perdure.completion import complete
 from perdure.context import Alone, RunContext
 from perdure.entry import Compaction, Ephemeral, Json, Message, text
 from perdure.errors import (
@@ -42,7 +43,7 @@ from perdure.events import (
 from perdure.fact import Fact, LoopRemembered
 from perdure.handle import Run
 from perdure.loop import LoopFactory, as_factory
-from perdure.run import Driver, Emit, complete, summarise
+from perdure.run import Driver, Emit, summarise
 from perdure.store import Receipt, Session, Store
 from perdure.transcript import Transcript
 from perdure.view import model_view, transcript_view
@@ -166,7 +167,7 @@ class DurableAgent:
             loop = factory()
             given = [text(entry) if isinstance(entry, str) else entry for entry in entries]
             drafts = [entry for entry in given if not isinstance(entry, Ephemeral)]
-            receipt = await complete(self._transcript.append(drafts, repair="always"))
+            receipt = await self._transcript.append(drafts, repair="always")
             path, length = self._transcript.path, len(self._transcript.path)
 
             async def messages() -> Sequence[Message]:
@@ -218,9 +219,10 @@ class DurableAgent:
                 same entries again: they are stored once (a string would be a new message).
             SessionClosedError, SessionDeletedError, StoreUnavailableError: not stored.
         """
-        await self._ready()
+        if self._closed or self._run is not None or not self._transcript.is_settled:
+            await self._ready()
         drafts = [text(entry) if isinstance(entry, str) else entry for entry in entries]
-        return await complete(self._transcript.append(drafts, repair="before messages"))
+        return await self._transcript.append(drafts, repair="before messages")
 
     async def repair(self) -> Receipt | None:
         """Stores an interrupted result for each call on the path without one; None for none.
@@ -228,7 +230,7 @@ class DurableAgent:
         Calls of a run in progress are not orphans.
         """
         await self._ready()
-        receipt = await complete(self._transcript.append((), repair="always"))
+        receipt = await self._transcript.append((), repair="always")
         return receipt if receipt.entries else None
 
     def branch(self, entry_id: str | None) -> Awaitable[None]:

@@ -245,27 +245,22 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
         AppendRejectedError: the draft is not an entry, is ephemeral, or is not valid. Nothing is
             stored.
     """
-    if isinstance(draft, Entry):
+    if type(draft) is Message:  # most are
+        view: _Entry = draft
+    elif isinstance(draft, Entry):
         return draft
-    if isinstance(draft, Ephemeral):
-        raise AppendRejectedError("an ephemeral message is never stored; pass it to run()")
-    kind = custom_kinds.get(type(draft))
-    view = Custom(kind=kind, data=draft) if kind is not None else draft
-    if not isinstance(view, _Entry):
-        raise AppendRejectedError(
-            f"{type(draft).__name__} is not an entry; make one with perdure.text(), Message(), "
-            "Custom() or a class registered with @perdure.custom(kind)"
-        )
-    if isinstance(view, TreeEntry):
-        if parent_id is UNSET and view.parent_id is UNSET:
-            parent_id = None
-        if parent_id is not UNSET:
-            view = msgspec.structs.replace(view, parent_id=parent_id)
+    else:
+        view = _view_of(draft)
+    if parent_id is UNSET:
+        if isinstance(view, TreeEntry) and view.parent_id is UNSET:
+            view = msgspec.structs.replace(view, parent_id=None)
+    elif isinstance(view, TreeEntry):
+        view = msgspec.structs.replace(view, parent_id=parent_id)
     if isinstance(view.created_at, datetime) and view.created_at.tzinfo is not UTC:
         view = msgspec.structs.replace(view, created_at=_in_utc(view.created_at))
     raw = encode(view)
     try:
-        if isinstance(view, Message) and any(isinstance(part, OpaquePart) for part in view.parts):
+        if isinstance(view, Message) and OpaquePart in map(type, view.parts):
             checked: Message | Compaction | Custom | KnownFact
             checked = _decode_with_opaque_parts(view, raw)
         else:
@@ -273,14 +268,23 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
     except _BROKEN as error:
         raise AppendRejectedError(f"not a valid {view.type} entry: {error}") from error
     _check_id(checked.id)
-    return Entry(
-        checked.id,
-        checked.type,
-        checked.created_at,
-        checked.parent_id if isinstance(checked, TreeEntry) else UNSET,
-        raw,
-        # a custom entry's view holds an instance of the registered class: decoded when asked for
-        None if isinstance(checked, Custom) else checked,
+    place = checked.parent_id if isinstance(checked, TreeEntry) else UNSET
+    # a custom entry's view holds an instance of the registered class: decoded when asked for
+    kept = None if type(checked) is Custom else checked
+    return Entry(checked.id, checked.type, checked.created_at, place, raw, kept)
+
+
+def _view_of(draft: object) -> _Entry:
+    """The typed entry that a draft is; an instance of a registered class becomes a custom entry."""
+    if isinstance(draft, Ephemeral):
+        raise AppendRejectedError("an ephemeral message is never stored; pass it to run()")
+    kind = custom_kinds.get(type(draft))
+    view = Custom(kind=kind, data=draft) if kind is not None else draft
+    if isinstance(view, _Entry):
+        return view
+    raise AppendRejectedError(
+        f"{type(draft).__name__} is not an entry; make one with perdure.text(), Message(), "
+        "Custom() or a class registered with @perdure.custom(kind)"
     )
 
 

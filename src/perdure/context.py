@@ -38,8 +38,8 @@ class Around(Protocol):
         """Waits for a person's answer."""
         ...
 
-    async def called(self, call: ToolCall, result: ToolResult) -> None:
-        """The result of a call is stored."""
+    async def called(self, call: ToolCall, result: ToolResult, key: str) -> None:
+        """The result of a call is stored; `key` is the call's idempotency key."""
 
     async def joined(self) -> Sequence[Message]:
         """What joined the run since this was asked last, stored."""
@@ -71,7 +71,7 @@ class Alone:
         """No."""
         return Refused("nobody can be asked: this agent runs without a server")
 
-    async def called(self, call: ToolCall, result: ToolResult) -> None:
+    async def called(self, call: ToolCall, result: ToolResult, key: str) -> None:
         """Nobody wants to know."""
 
     async def joined(self) -> Sequence[Message]:

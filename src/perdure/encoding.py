@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.entry import OpaquePart
+from perdure.entry import Message, OpaquePart, Text
 from perdure.errors import AppendRejectedError
 
 MAX_DEPTH = 200
@@ -44,9 +44,16 @@ def encode(value: object) -> bytes:
             raw = _encoder.encode(_clean(msgspec.to_builtins(value, enc_hook=_to_builtins)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise AppendRejectedError(f"this cannot be written as JSON: {error}") from error
-    if is_too_deep(raw):
+    if not _is_plain(value) and is_too_deep(raw):
         raise AppendRejectedError(f"this is nested more than {MAX_DEPTH} levels deep")
     return raw
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a message of plain text, which nests nothing; most are."""
+    if type(value) is not Message or value.provider is not None:
+        return False
+    return not [part for part in value.parts if type(part) is not Text or part.provider is not None]
 
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)

@@ -22,7 +22,7 @@ Json = Any
 """A JSON value as Python builtins: what `json.loads` returns."""
 
 
-class _Part(Struct, frozen=True, omit_defaults=True, tag_field="type"):
+class _Part(Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
     """What all parts share: nothing but the tag."""
 
 
@@ -115,15 +115,14 @@ else:  # what is read is immutable; and the codec adds opaque parts: msgspec has
     Parts = tuple[Part, ...]
 
 
-class _Entry(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True):
+class _Entry(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True, gc=False):
     id: str = field(default_factory=new_id)
     created_at: datetime = field(default_factory=now)
 
     @property
     def type(self) -> str:
         """The entry's type, as it is written."""
-        tag = self.__struct_config__.tag
-        assert isinstance(tag, str)
+        tag: str = self.__struct_config__.tag  # type: ignore[assignment]  # all have one, as text
         return tag
 
 

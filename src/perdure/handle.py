@@ -13,10 +13,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from perdure.completion import complete
 from perdure.entry import Message
 from perdure.errors import RunEndedError
 from perdure.events import RunEvent
-from perdure.run import Emit, complete
+from perdure.run import Emit
 
 MAX_UNREAD_EVENTS = 64
 """How far a run gets ahead of whoever iterates over it."""

@@ -49,9 +49,10 @@ class Refused(Struct, frozen=True):
 
 
 class Waits(Struct, frozen=True):
-    """The call waits for somebody's approval."""
+    """The call waits for somebody's approval; of these arguments, where they are not its own."""
 
     reason: str | None = None
+    arguments: Json = None
 
 
 Verdict = Allowed | Refused | Waits
@@ -172,10 +173,14 @@ class ToolEnded(Struct, frozen=True):
 
 
 class CallWaits(Struct, frozen=True):
-    """A stored call waits for an approval: the run ends without its result."""
+    """A stored call waits for an approval: the run ends without its result.
+
+    `arguments` are what is to be approved, where they are not the call's own.
+    """
 
     call_id: str
     reason: str | None = None
+    arguments: Json = None
 
 
 class Remembered(Struct, frozen=True):

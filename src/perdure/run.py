@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from functools import partial
-from typing import Any, NamedTuple, Never, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, Never, NoReturn, Protocol
 
 from msgspec.structs import replace
 
 from perdure import clock
 from perdure.codec import Draft, clean_text, encode
+from perdure.completion import complete as complete
 from perdure.context import RunContext
 from perdure.entry import Ending, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from perdure.errors import AppendRejectedError, LoopError, PerdureError, RuntimeLostError
@@ -44,8 +44,6 @@ from perdure.loop import (
 from perdure.store import Receipt
 from perdure.view import interrupted_result
 
-_T = TypeVar("_T")
-
 MOST_REMEMBERED_BYTES = 2 * 1024
 """How much of JSON a loop may have remembered under one key."""
 
@@ -62,33 +60,9 @@ class Journal(Protocol):
     async def append(self, drafts: Sequence[Draft]) -> Receipt:
         """Stores the drafts in one batch, tree entries as a chain from the leaf, and advances.
 
-        Never cancelled in between: whoever calls it wraps it in `complete`.
+        Whoever calls it wraps it in `complete`, with what follows from it.
         """
         ...
-
-
-def _tell(over: asyncio.Future[None], _: object) -> None:
-    if not over.done():
-        over.set_result(None)
-
-
-async def complete(step: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a step to its end even if the caller is cancelled; the cancellation goes on after it."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(step)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        over = loop.create_future()
-        task.add_done_callback(partial(_tell, over))
-        try:
-            await over
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            raise cancelled from failure
-        raise cancelled
-    return task.result()
 
 
 class _Making:
@@ -296,22 +270,23 @@ class Driver:
             refused = ToolResult(result.call_id, (told,), name=call.call.name, is_error=True)
             stored, receipt = await self._store(replace(message, parts=(refused,)), (), advance)
         await self._emit(ToolEnd(stored.tool_results[0], receipt, stored.id))
-        await self._context.around.called(call.call, stored.tool_results[0])
+        key = self._context.idempotency_key(result.call_id)
+        await self._context.around.called(call.call, stored.tool_results[0], key)
 
     async def _store(
         self, message: Message, facts: Sequence[Draft], advance: Callable[[], None]
     ) -> tuple[Message, Receipt]:
         """Appends and advances, in one step that a cancellation cannot split."""
 
-        async def step() -> tuple[Message, Receipt]:
-            receipt = await self._append([message, *facts])
+        def then(append: asyncio.Future[Receipt]) -> tuple[Message, Receipt]:
+            receipt = append.result()
             advance()
             stored = receipt.entries[0].view
             assert isinstance(stored, Message)
             self.messages.append(stored)
             return stored, receipt
 
-        return await complete(step())
+        return await complete(self._append([message, *facts]), then)
 
     async def _append(self, drafts: Sequence[Draft]) -> Receipt:
         try:

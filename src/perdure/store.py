@@ -144,8 +144,7 @@ def read_session(header: bytes) -> Session:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True, gc=False):
     """Proof that these entries are stored, durably, with these `seq`s.
 
     An append of nothing has a receipt without entries, whose `last_seq` is where the log stands.
@@ -359,7 +358,8 @@ def place_batch(
     Raises:
         SessionDeletedError, FormatTooNewError, AppendRejectedError, AppendConflictError.
     """
-    session.check_incarnation(incarnation)
+    if incarnation != session.incarnation:
+        session.check_incarnation(incarnation)
     session.check_writable()
     if known and (stored := [known[entry.id] for entry in entries if entry.id in known]):
         for entry, old in zip((e for e in entries if e.id in known), stored, strict=True):

@@ -1,8 +1,8 @@
 """One session's log as one agent knows it, and the leaf that it grows from.
 
-An append is stored first and known after, in one step that cancellation cannot split (whoever
-calls it wraps it in `complete`). After an uncertain append the store is asked what it has before
-anything else is appended, so nothing is doubled and nothing lost.
+An append is stored first and known after, in one step that cancellation cannot split. After an
+uncertain append the store is asked what it has before anything else is appended, so nothing is
+doubled and nothing lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
+from msgspec import UNSET
+
 from perdure.codec import Draft, Entry, StoredEntry, seal
+from perdure.completion import complete
 from perdure.entry import Message, _Entry
 from perdure.errors import AppendRejectedError, AppendUncertainError
 from perdure.fact import LeafMoved
@@ -68,30 +71,51 @@ class Transcript:
         Drafts that depend on where the leaf is then are given as a function. What an uncertain
         append had stored after all is not stored again.
 
+        Cancelled before its turn came, it stores nothing. Cancelled later, it waits for what the
+        store says and advances: the cancellation goes on then.
+
         Raises:
             AppendRejectedError, AppendConflictError and other errors of stores.
         """
         async with self._lock:
-            await self._settle()
-            drafts = drafts() if callable(drafts) else drafts
-            if (receipt := self._found_receipt(drafts)) is not None:
+            if self._doubtful is not None:
+                await self._settle()
+            if callable(drafts):
+                drafts = drafts()
+            if self._found and (receipt := self._found_receipt(drafts)) is not None:
                 return receipt
-            batch = self._place([*self._repairs(drafts, repair), *drafts])
+            if self._open_calls:
+                batch = self._place([*self._repairs(drafts, repair), *drafts])
+            else:
+                batch = self._place(drafts)
             if not batch:
                 return receipt_of((), self.last_seq)
-            try:
-                receipt = await self.store.append_entries(
+            return await complete(
+                self.store.append_entries(
                     self.session.id, batch, incarnation=self.session.incarnation
-                )
-            except AppendUncertainError:
-                self._doubtful = (_ids(drafts), batch)
-                raise
-            self._take(receipt)
-            return receipt
+                ),
+                lambda answer: self._advance(answer, drafts, batch),
+            )
+
+    def _advance(
+        self, answer: asyncio.Future[Receipt], drafts: Sequence[Draft], batch: Sequence[Entry]
+    ) -> Receipt:
+        try:
+            receipt = answer.result()
+        except (AppendUncertainError, asyncio.CancelledError):
+            self._doubtful = (_ids(drafts), batch)
+            raise
+        self._take(receipt)
+        return receipt
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no append is under way and the fate of each is known."""
+        return self._doubtful is None and not self._lock.locked()
 
     async def settled(self) -> None:
-        """Returns when no append is under way and the fate of each is known."""
-        if self._lock.locked() or self._doubtful is not None:
+        """Returns when it is settled."""
+        if not self.is_settled:
             async with self._lock:
                 await self._settle()
 
@@ -110,8 +134,6 @@ class Transcript:
 
     def _found_receipt(self, drafts: Sequence[Draft]) -> Receipt | None:
         """The receipt of drafts that are a retry of an append which was stored after all."""
-        if not self._found:
-            return None
         ids = _ids(drafts)
         receipt = self._found.get(ids)
         if receipt is None:
@@ -125,8 +147,6 @@ class Transcript:
         return self._found.pop(ids)
 
     def _repairs(self, drafts: Sequence[Draft], when: Repair) -> list[Message]:
-        if not self._open_calls:
-            return []
         messages = [draft for draft in drafts if isinstance(draft, Message)]
         spoken = any(message.role != "tool" for message in messages)
         if when == "never" or (when == "before messages" and not spoken):
@@ -140,25 +160,25 @@ class Transcript:
         parent_id = self.leaf_id
         for draft in drafts:
             entry = seal(draft, parent_id)
-            if entry.in_tree:
-                self._check_place(entry, parent_id)
+            if entry.parent_id is not UNSET:
+                if entry.parent_id != parent_id or entry.id in self.tree:
+                    raise self._refusal(entry, parent_id)
                 parent_id = entry.id
             elif isinstance(view := entry.view, LeafMoved):
                 parent_id = self._checked_leaf(view, batch)
             batch.append(entry)
         return batch
 
-    def _check_place(self, entry: Entry, parent_id: str | None) -> None:
+    def _refusal(self, entry: Entry, leaf_id: str | None) -> AppendRejectedError:
         if entry.id in self.tree:
-            raise AppendRejectedError(
+            return AppendRejectedError(
                 f"entry {entry.id!r} is in session {self.session.id!r} already; to append the "
                 "same content again make a new entry"
             )
-        if entry.parent_id != parent_id:
-            raise AppendRejectedError(
-                f"entry {entry.id!r} has its place under {entry.parent_id!r} already and "
-                f"cannot be appended at the leaf {parent_id!r}; make a new entry"
-            )
+        return AppendRejectedError(
+            f"entry {entry.id!r} has its place under {entry.parent_id!r} already and "
+            f"cannot be appended at the leaf {leaf_id!r}; make a new entry"
+        )
 
     def _checked_leaf(self, moved: LeafMoved, batch: Sequence[Entry]) -> str | None:
         leaf_id = moved.leaf_id
@@ -173,17 +193,17 @@ class Transcript:
         for stored in receipt.entries:
             if stored.seq <= known:
                 continue
+            entry = stored.entry
             self.entries.append(stored)
             self.tree.add(stored)
-            if not stored.entry.in_tree:
-                if isinstance(view := stored.view, LeafMoved):
+            if entry.parent_id is UNSET:
+                if isinstance(view := entry.view, LeafMoved):
                     self.move(view.leaf_id)
-            elif (
-                stored.parent_id == self.leaf_id
-            ):  # else the leaf was moved while this was in doubt
-                self.path.append(stored.entry)
-                self._open_calls.add(stored.entry)
-                self.leaf_id = stored.id
+            elif entry.parent_id == self.leaf_id:
+                self.path.append(entry)
+                self._open_calls.add(entry)
+                self.leaf_id = entry.id
+            # else the leaf was moved while this was in doubt
 
 
 def _ids(drafts: Sequence[Draft]) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import UNSET
+
 from perdure.codec import Entry, StoredEntry
 from perdure.errors import EntryNotFoundError, JournalCorruptError
 from perdure.fact import LeafMoved
@@ -22,7 +24,7 @@ class Tree:
         self.session_id = session_id
         self.leaf_id: str | None = None
         self._by_id: dict[str, Entry] = {}
-        self._children: dict[str | None, list[str]] = {}
+        self._children: dict[str | None, str | list[str]] = {}
         self._facts: set[str] = set()
         for stored in entries:
             self.add(stored)
@@ -37,10 +39,14 @@ class Tree:
         entry = stored.entry
         if entry.id in self._by_id or entry.id in self._facts:
             raise self._damage(f"entry {entry.id!r}", "its id is there twice", stored.seq)
-        if isinstance(entry.parent_id, str | None):
+        if (parent_id := entry.parent_id) is not UNSET:
             self._by_id[entry.id] = entry
-            self._children.setdefault(entry.parent_id, []).append(entry.id)
             self.leaf_id = entry.id
+            others = self._children.setdefault(parent_id, entry.id)  # most have one child
+            if isinstance(others, list):
+                others.append(entry.id)
+            elif others is not entry.id:
+                self._children[parent_id] = [others, entry.id]
             return
         self._facts.add(entry.id)
         if entry.type == "leaf_moved" and isinstance(view := entry.view, LeafMoved):
@@ -64,7 +70,8 @@ class Tree:
 
     def children(self, entry_id: str | None) -> Sequence[str]:
         """The ids of the entries that grow from this one, in order of `seq`; None: the roots."""
-        return tuple(self._children.get(entry_id, ()))
+        children = self._children.get(entry_id, ())
+        return (children,) if isinstance(children, str) else tuple(children)
 
     def path(self, leaf_id: str | None) -> list[Entry]:
         """The entries from the root to `leaf_id`; empty for None. O(length of the path).

@@ -160,6 +160,9 @@ def _stands_alone(part: Part, message: Message) -> bool:
     return not isinstance(part, ToolResult)
 
 
+_PAIRED = frozenset({ToolCall, ToolResult})
+
+
 class OpenCalls:
     """The calls of a growing path that have no result yet, in order; `add` costs O(its parts)."""
 
@@ -170,7 +173,9 @@ class OpenCalls:
 
     def add(self, entry: Entry) -> None:
         """Takes the path's next entry into account."""
-        if entry.type == "message" and isinstance(message := entry.view, Message):
+        if entry.type != "message" or not isinstance(message := entry.view, Message):
+            return
+        if not _PAIRED.isdisjoint(map(type, message.parts)):
             self._pairing.add(message)
 
     def __iter__(self) -> Iterator[ToolCall]:

@@ -88,6 +88,32 @@ async def test_one_s_own_session_is_there_on_every_operation(
                 assert answer.json()["code"] != "session_not_found" or operation.method == "DELETE"
 
 
+async def test_the_store_is_asked_the_same_for_a_foreign_session_and_a_missing_one(
+    here: People,
+) -> None:
+    anna, bob = await here.come("anna"), await here.come("bob")
+    await make(anna, "hers", "a secret")
+    store = here.server.service.store
+    asked: list[str] = []
+
+    def counting(verb: str, ask: Any) -> Any:
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            asked.append(verb)
+            return await ask(*arguments, **options)
+
+        return counted
+
+    for verb in ("look", "load_session", "load_entries", "load_owner", "page_entries",
+                 "load_entry", "load_path", "load_snapshot", "append_entries"):  # fmt: skip
+        vars(store)[verb] = counting(verb, getattr(store, verb))
+    for operation in OF_SESSIONS:
+        for session_id in ("hers", "nowhere"):
+            body = {"text": "x"} if operation.method in {"POST", "PUT"} else None
+            await bob.request(operation.method, url_of(operation, session_id), json=body)
+            assert asked == ["load_owner"], (operation, session_id)
+            asked.clear()
+
+
 async def test_an_admin_has_every_session(here: People) -> None:
     anna, root = await here.come("anna"), await here.come("root", "admin")
     await make(anna, "hers", "hello")

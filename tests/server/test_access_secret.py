@@ -88,7 +88,7 @@ def test_the_log_of_a_server_with_everything_on_has_no_secret(
                 client.get("/v1/sessions", headers={"Authorization": f"Basic {token}"})
                 client.get("/v1/sessions", headers={**bearer, "Host": "evil.example"})
                 client.cookies.clear()
-            for _ in range(150):
+            for _ in range(400):
                 client.get("/v1/sessions", headers={"Authorization": f"Bearer {guess}"})
             client.post(
                 "/v1/sessions/s/messages",
@@ -101,7 +101,7 @@ def test_the_log_of_a_server_with_everything_on_has_no_secret(
         server.stop()
     log = (tmp_path / "server.log").read_text()
     assert "a token that does not count" in log
-    assert log.count("a token that does not count") < 100  # it is bounded, too
+    assert log.count("a token that does not count") < 250  # it is bounded, too
     for token in secrets:
         assert token not in log
         assert cookie_of(token) not in log

@@ -9,8 +9,16 @@ from perdure.errors import HookRefusedError, RuntimeLostError
 from perdure.fact import HookRan, LateResult, MessageJoined, RuntimeLost, SessionStarted
 from perdure.loop import ToolSpec
 from perdure.server.journal import JournalStore
+from perdure.server.session.batch import Input
 from perdure.server.session.limit import Limits
-from perdure.server.session.surroundings import EndSource, Nothing, Scope, StartSource
+from perdure.server.session.surroundings import (
+    EndSource,
+    Nothing,
+    NoTools,
+    Scope,
+    StartSource,
+    Toolbox,
+)
 from perdure.testing import Call, Listen, Say, ScriptedLoop, write_script
 from perdure.tree import Tree
 from perdure.view import model_view
@@ -30,36 +38,52 @@ class Around(Nothing):
         self.reasons: list[str] = []
         self.refuses: str | None = None
         self.lost = False
+        self.confirmed: list[str] = []
 
-    async def started(self, scope: Scope, source: StartSource, /) -> Sequence[str]:
+    async def started(self, scope: Scope, source: StartSource, /) -> None:
         self.starts.append(source)
-        return self.said.get("start", ())
+        scope.say(self.said.get("start", ()))
 
     async def ended(self, scope: Scope, source: EndSource, /) -> None:
         self.ends.append(source)
         await scope.note([HookRan("SessionEnd", "test", None, None, 0, 0.0, source)])
 
-    async def begin(self, scope: Scope, message: Message, /) -> Sequence[str]:
-        if self.refuses is not None and self.refuses in message.text:
+    async def begin(self, scope: Scope, given: Input, /) -> None:
+        if self.refuses is not None and self.refuses in given.message.text:
             raise HookRefusedError("UserPromptSubmit", "not this")
-        return self.said.get("begin", ())
+        scope.say(self.said.get("begin", ()))
 
-    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> Sequence[str]:
-        return self.said.get(call.name, ())
+    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> None:
+        scope.say(self.said.get(call.name, ()))
+        if call.name == "last":
+            scope.end("enough")
 
     async def finish(self, scope: Scope, said: str, again: int, /) -> str | None:
         return self.reasons[again] if again < len(self.reasons) else None
 
-    async def tools(self, scope: Scope, /) -> Sequence[ToolSpec]:
+    def toolbox(self, scope: Scope, /) -> Toolbox:
+        return Box(self)
+
+
+class Box(NoTools):
+    """One tool, somewhere else."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+
+    async def tools(self) -> Sequence[ToolSpec]:
         return [ToolSpec("there", "is somewhere", {"type": "object"})]
 
-    async def call_tool(
-        self, scope: Scope, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
+    async def call(
+        self, call: ToolCall, arguments: Json, *, key: str, show: Callable[[str], object]
     ) -> ToolResult:
-        if self.lost:
+        if self._around.lost:
             raise RuntimeLostError("r1", "the cable was cut")
         show("on ")
         return ToolResult(call.call_id, (Text(f"on {key}"),), name=call.name)
+
+    async def confirm(self, key: str) -> None:
+        self._around.confirmed.append(key)
 
 
 @pytest.fixture
@@ -110,9 +134,8 @@ async def test_the_fact_of_a_start_is_stored_before_anybody_is_told(
     await house.create()
     seen: list[str] = []
 
-    async def started(scope: Scope, source: StartSource, /) -> Sequence[str]:
+    async def started(scope: Scope, source: StartSource, /) -> None:
         seen.extend(await house.types())
-        return ()
 
     around.started = started  # type: ignore[method-assign] # asks the store in its middle
     await house.send("one")
@@ -240,11 +263,12 @@ async def test_a_steered_message_that_comes_too_late_runs_next(house: House) -> 
     assert [reason for _, reason in await house.ends()] == ["completed", "completed"]
 
 
-async def test_a_tool_around_the_run_gets_the_key_of_its_call(house: House) -> None:
+async def test_a_tool_around_the_run_gets_the_key_of_its_call(house: House, around: Around) -> None:
     sent = await house.send(write_script(Say("x", calls=[Call("there", runs=True, call_id="c")])))
     await house.rest()
     result = (await view(house))[-1].tool_results[0]
     assert result.text.startswith(f"on {sent.turn_id}:")
+    assert around.confirmed == [result.text.removeprefix("on ")]
 
 
 async def test_a_lost_runtime_interrupts_the_turn_after_one_fact_and_one_result_each(
@@ -261,14 +285,18 @@ async def test_a_lost_runtime_interrupts_the_turn_after_one_fact_and_one_result_
     results = [r for m in await view(house) for r in m.tool_results]
     assert [(each.call_id, each.interrupted) for each in results] == [("a", True), ("b", True)]
     before = await view(house)
-    await house.registry.note_late(ID, "a", [Text("late")])
-    await house.registry.note_late(ID, "a", [Text("late")])
+    late_one = ToolResult("a", (Text("late"),), name="there")
+    await house.registry.note_late(ID, "key", late_one)
+    await house.registry.note_late(ID, "key", late_one)
     assert await view(house) == before
     late = [e.view for e in await house.log() if isinstance(e.view, LateResult)]
     assert [each.call_id for each in late] == ["a"]
     around.lost = False
     await house.registry.resend(ID)
     await house.until(lambda look: look.status == "idle")
+    count = len(await house.log())
+    await house.registry.note_late(ID, "again", late_one)
+    assert len(await house.log()) == count, "the call has a result of its own by now"
 
 
 async def test_the_end_of_a_turn_can_be_waited_for(house: House) -> None:
@@ -279,3 +307,12 @@ async def test_the_end_of_a_turn_can_be_waited_for(house: House) -> None:
     assert (end.turn_id, end.reason) == (sent.turn_id, "completed")
     assert await house.registry.turn_end(ID, sent.turn_id) == end
     assert await house.registry.turn_end(ID, "never") is None
+
+
+async def test_a_turn_can_be_ended_from_around_it(house: House) -> None:
+    await house.send(write_script(Say("x", calls=[Call("last")]), Say("never", delay_s=0.2)))
+    await house.rest()
+    look = await house.look()
+    assert look.last_turn is not None
+    assert (look.last_turn.reason, look.last_turn.cause) == ("stopped", "enough")
+    assert "never" not in await house.texts()

@@ -141,7 +141,9 @@ export class Hub {
       if (own.length > 0) port({ type: "events", events: own });
     }
     for (const { event, sessionId, data } of found) {
-      if (event === "status" && data.includes('"deleted"') && isDeleted(data)) this.wanted.delete(sessionId);
+      if (event !== "status" || !data.includes('"deleted"') || !isDeleted(data)) continue;
+      // A stream says no more of a session that was deleted; another one tells of its next life.
+      if (this.wanted.delete(sessionId)) this.connectSoon();
     }
   }
 

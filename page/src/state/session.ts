@@ -124,7 +124,7 @@ function fold(events: readonly FeedEvent[]): void {
   for (const { event, data, sessionId: id, cursor } of events) {
     if (event === "status" && id === sessionId.peek()) {
       const look = parseJson<Look>(data);
-      isVoid ||= hasCome(look);
+      isVoid ||= hasCome(look, state);
       if (state !== null) state = reduce(state, { type: "status", look });
       continue;
     }
@@ -143,16 +143,15 @@ function fold(events: readonly FeedEvent[]): void {
 }
 
 /** Whether the selected session, which could not be shown or was deleted, is there now. */
-function hasCome(look: Look): boolean {
+function hasCome(look: Look, shown: SessionState | null): boolean {
   if (look.session_id !== sessionId.peek() || look.status === "deleted") return false;
-  const shown = session.peek();
   if (shown !== null) return shown.status === "deleted";
   const problem = sessionProblem.peek();
   return problem !== null && (problem.isAbsence || look.status !== "unrecoverable");
 }
 
 onLook((look) => {
-  if (hasCome(look)) void open();
+  if (hasCome(look, session.peek())) void open();
 });
 
 function openSoon(): void {

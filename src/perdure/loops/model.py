@@ -253,8 +253,8 @@ class ModelLoop:
         last: LoopEvent | RuntimeLostError
         try:
             match await verdict_of(context, call):
-                case Waits(reason=reason):
-                    last = CallWaits(call.call_id, reason)
+                case Waits(reason=reason, arguments=changed):
+                    last = CallWaits(call.call_id, reason, changed)
                 case Refused(reason=reason):
                     last = ToolEnded(refused_result(call, reason))
                 case Allowed(arguments=arguments):

@@ -111,8 +111,8 @@ class ShellLoop:
             yield MessageStarted()
             yield MessageEnded((call,))
         match await verdict_of(context, call):
-            case Waits(reason=reason):
-                yield CallWaits(call.call_id, reason)
+            case Waits(reason=reason, arguments=changed):
+                yield CallWaits(call.call_id, reason, changed)
             case Refused(reason=reason):
                 yield ToolEnded(refused_result(call, reason))
             case Allowed(arguments=arguments):

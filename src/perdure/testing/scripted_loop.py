@@ -299,8 +299,8 @@ class _Run:
         if call.asks and isinstance(verdict, Allowed):
             verdict = await self._context.ask(made)
         match verdict:
-            case Waits(reason=reason):
-                events.put_nowait(CallWaits(made.call_id, reason))
+            case Waits(reason=reason, arguments=changed):
+                events.put_nowait(CallWaits(made.call_id, reason, changed))
             case Refused(reason=reason):
                 events.put_nowait(ToolEnded(refused_result(made, reason)))
             case Allowed(arguments=arguments) if call.runs:

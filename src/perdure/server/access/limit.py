@@ -13,7 +13,7 @@ from perdure.server.problem import Refused
 BURST_S = 5
 """Who was quiet for so long may ask for that much at once."""
 
-FAILURES_PER_S, FAILURES_AT_ONCE = 2.0, 60.0
+FAILURES_PER_S, FAILURES_AT_ONCE = 5.0, 100.0
 _PLACES = 256
 _MOST_KEPT = 4096
 
@@ -73,7 +73,7 @@ class RequestLimit:
 
 
 class FailureLimit:
-    """So many tries without a token that counts, of each place on the network.
+    """So many tries with a token that does not count, of each place on the network.
 
     It is in the way of nobody who has a token: that is looked at first. Memory is bounded: places
     share a fixed number of buckets.
@@ -96,7 +96,9 @@ class FailureLimit:
         if bucket is None:
             bucket = self._buckets[place] = Bucket(FAILURES_PER_S, FAILURES_AT_ONCE)
         if wait_s := bucket.take():
-            raise too_many("too many requests without a token that counts; send the token", wait_s)
+            raise too_many(
+                "too many requests with a token that does not count; send one that does", wait_s
+            )
 
 
 def too_many(detail: str, wait_s: float) -> Refused:

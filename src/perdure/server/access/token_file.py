@@ -24,6 +24,7 @@ from msgspec import Meta, Struct
 from perdure import clock
 from perdure.errors import ConfigurationError
 from perdure.server.access.principal import OWNER, Grant, Role
+from perdure.stores.disk import Disk
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 PREFIX = "perdure_"
@@ -177,7 +178,7 @@ def edit_tokens(path: Path, change: Callable[[Sequence[TokenEntry]], Sequence[To
     """
     path = Path(os.path.realpath(path))
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Disk().make_folder(str(path.parent))
         with _locked(path.parent) as folder:
             try:
                 entries: Sequence[TokenEntry] = read_tokens(path)

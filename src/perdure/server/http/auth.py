@@ -102,7 +102,7 @@ class Access:
 
         Raises:
             Refused: 421 by its Host, 403 by its Origin, 401 without a token that counts, 429 for
-                too many requests of its principal, or without a token.
+                too many requests of its principal, or with tokens that do not count.
 
         """
         headers = _headers(scope)
@@ -111,9 +111,10 @@ class Access:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in PUBLIC or path.startswith(_ASSETS):
             return None
-        grant = self._of_bearer(headers) or self._of_cookies(headers, host)
+        grant = self._of_bearer(headers) or self._of_cookie(headers, host)
         if grant is None:
-            self._fail(scope, has_tried=b"authorization" in headers)
+            if b"authorization" in headers or self._sent_cookie(headers, host) is not None:
+                self._fail(scope)
             raise Refused(
                 401,
                 "unauthorised",
@@ -138,7 +139,7 @@ class Access:
         if not tokens:
             return None
         if self.keyring.of_token(tokens[-1]) is None:
-            self._fail(scope, has_tried=True)
+            self._fail(scope)
             raise Refused(
                 401,
                 "unauthorised",
@@ -162,12 +163,11 @@ class Access:
         )
         return response
 
-    def _fail(self, scope: Scope, *, has_tried: bool) -> None:
+    def _fail(self, scope: Scope) -> None:
         client = scope.get("client")
         host = client[0] if client is not None else ""
         self._failures.take(host)
-        if has_tried:
-            log.warning("a request from %s had a token that does not count", host or "somewhere")
+        log.warning("a request from %s had a token that does not count", host or "somewhere")
 
     def _check_host(self, values: list[bytes]) -> str:
         host = values[0].decode("latin-1").lower() if len(values) == 1 else ""
@@ -203,12 +203,15 @@ class Access:
             return None
         return self.keyring.of_token(token.strip().decode("latin-1"))
 
-    def _of_cookies(self, headers: dict[bytes, list[bytes]], host: str) -> Grant | None:
+    def _of_cookie(self, headers: dict[bytes, list[bytes]], host: str) -> Grant | None:
+        cookie = self._sent_cookie(headers, host)
+        return None if cookie is None else self.keyring.of_cookie(cookie)
+
+    def _sent_cookie(self, headers: dict[bytes, list[bytes]], host: str) -> str | None:
         name = _cookie_name(host)
         for value in headers.get(b"cookie", []):
-            cookie = cookie_parser(value.decode("latin-1")).get(name)
-            if cookie is not None and (grant := self.keyring.of_cookie(cookie)) is not None:
-                return grant
+            if (cookie := cookie_parser(value.decode("latin-1")).get(name)) is not None:
+                return cookie
         return None
 
 

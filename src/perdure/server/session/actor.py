@@ -24,7 +24,7 @@ from perdure.errors import (
     StoreError,
     TurnRunningError,
 )
-from perdure.fact import Fact, LeafMoved, TurnReason
+from perdure.fact import LeafMoved, TurnReason
 from perdure.loop import CallWaits
 from perdure.server.session.batch import Input, never_made, started
 from perdure.server.session.idempotency import turn_id_of
@@ -100,7 +100,7 @@ class Actor(Player):
             asked.extend(calls[each.call_id] for each in waiting)
             await self.append(
                 [
-                    self.new_request(turn.turn_id, call, each.reason)
+                    self.new_request(turn.turn_id, call, each.reason, changed=each.arguments)
                     for call, each in zip(asked, waiting, strict=True)
                 ]
             )
@@ -224,7 +224,7 @@ class Actor(Player):
             await self.append([*drafts, self._ended(turn_id, "failed", describe(error))])
             self._turn = None
         else:
-            await self._launch(loop, turn_id, drafts, message.id)
+            await self._launch(loop, turn_id, drafts, given)
 
     def _following(self, reason: TurnReason, *, gives_way: bool) -> QueuedMessage | None:
         """The waiting message that runs next by itself: after `completed`, or in its place."""
@@ -311,12 +311,6 @@ class Actor(Player):
     def has_compacted(self) -> None:
         """A compaction was stored: the next turn is a start, for that reason."""
         self._starts = self._starts or "compact"
-
-    def _scope_of_session(self) -> Scope:
-        async def note(facts: Sequence[Fact]) -> None:
-            await self._mailbox.do(lambda: self._append_awake(facts))
-
-        return Scope(self.session_id, "", self.loop_name, self.state.runtime, note)
 
     async def expire(self, before: datetime) -> bool:
         """Deletes the session if nothing happened in it since, and no turn runs.

@@ -13,6 +13,8 @@ from perdure.server.session.surroundings import Scope, Surroundings
 
 _T = TypeVar("_T")
 
+Say = Callable[[Sequence[str]], None]
+
 
 class Host(Protocol):
     """The actor, as its turn's surroundings need it."""
@@ -34,10 +36,14 @@ class Host(Protocol):
 class TurnAround:
     """One turn's `Around`: it keeps what hooks said until the loop asks what joined."""
 
-    def __init__(self, host: Host, scope: Scope, surroundings: Surroundings) -> None:
-        self.scope = scope
+    def __init__(
+        self, host: Host, make_scope: Callable[[Say], Scope], surroundings: Surroundings
+    ) -> None:
+        self.scope = make_scope(self.say)
+        self._turn_id = self.scope.turn_id or ""
         self._host = host
         self._surroundings = surroundings
+        self._toolbox = surroundings.toolbox(self.scope)
         self._said: list[Message] = []
         self._is_lost = False
 
@@ -47,15 +53,13 @@ class TurnAround:
 
     async def tools(self) -> Sequence[ToolSpec]:
         """The tools of the surroundings."""
-        return await self._lossy(lambda: self._surroundings.tools(self.scope))
+        return await self._lossy(self._toolbox.tools)
 
     async def call_tool(
         self, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
     ) -> ToolResult:
         """Runs one of them; a runtime that is lost is a fact before anybody else hears of it."""
-        return await self._lossy(
-            lambda: self._surroundings.call_tool(self.scope, call, arguments, key, show)
-        )
+        return await self._lossy(lambda: self._toolbox.call(call, arguments, key=key, show=show))
 
     async def _lossy(self, step: Callable[[], Awaitable[_T]]) -> _T:
         try:
@@ -72,21 +76,22 @@ class TurnAround:
 
     async def ask(self, call: ToolCall, reason: str | None) -> Answer:
         """Waits for a person's answer."""
-        return await self._host.ask(self.scope.turn_id, call, reason)
+        return await self._host.ask(self._turn_id, call, reason)
 
-    async def called(self, call: ToolCall, result: ToolResult) -> None:
+    async def called(self, call: ToolCall, result: ToolResult, key: str) -> None:
         """The result of a call is stored; what is said of it joins at the next boundary."""
-        self.say(await self._surroundings.called(self.scope, call, result))
+        await self._toolbox.confirm(key)
+        await self._surroundings.called(self.scope, call, result)
 
     async def joined(self) -> Sequence[Message]:
         """What hooks said and what was steered into the turn since then, stored."""
         said, self._said = self._said, []
-        return await self._host.join(self.scope.turn_id, said, steered=True)
+        return await self._host.join(self._turn_id, said, steered=True)
 
     async def flush(self) -> None:
         """Stores what hooks said, where no loop asks for it."""
         said, self._said = self._said, []
-        await self._host.join(self.scope.turn_id, said, steered=False)
+        await self._host.join(self._turn_id, said, steered=False)
 
     def remembered(self, key: str) -> Json:
         """What a loop remembered."""

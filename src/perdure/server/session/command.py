@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.codec import StoredEntry
-from perdure.entry import File, Json, Message, Part, Text
+from perdure.entry import File, Json, Message, Part, Text, ToolResult
 from perdure.errors import (
     AppendRejectedError,
     ApprovalAnsweredError,
@@ -46,6 +46,7 @@ from perdure.server.session.idempotency import (
     turn_id_of,
 )
 from perdure.server.session.look import SessionLook
+from perdure.server.session.path import has_result
 from perdure.server.session.turn import Turn
 
 
@@ -357,13 +358,20 @@ async def answer(
     await actor.command(step)
 
 
-async def note_late(actor: Actor, call_id: str, parts: Sequence[Text | File]) -> None:
-    """Keeps a result that came after its call was interrupted, as a fact; it changes nothing."""
+async def note_late(actor: Actor, key: str, result: ToolResult) -> None:
+    """Keeps a result that came after its call was interrupted, as a fact; it changes nothing.
+
+    `key` is the call's idempotency key. One that is kept already, or that had arrived in time, is
+    not kept again.
+    """
 
     async def step(again: bool) -> None:
-        fact_id = late_id_of(actor.session.incarnation, call_id)
-        if await _entry(actor, fact_id) is None:
-            await actor.append([LateResult(id=fact_id, call_id=call_id, parts=tuple(parts))])
+        fact_id = late_id_of(actor.session.incarnation, key)
+        if await _entry(actor, fact_id) is not None:
+            return
+        leaf_id = actor.state.leaf_id
+        if not await has_result(actor.store, actor.session_id, leaf_id, result.call_id):
+            await actor.append([LateResult(id=fact_id, call_id=result.call_id, parts=result.parts)])
 
     await actor.command(step)
 

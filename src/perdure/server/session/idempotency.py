@@ -49,9 +49,9 @@ def answered_id_of(incarnation: str, turn_id: str, call_id: str) -> str:
     return derive(incarnation, "approval_answered", turn_id, call_id)
 
 
-def late_id_of(incarnation: str, call_id: str) -> str:
-    """The id of the one `late_result` of this call."""
-    return derive(incarnation, "late_result", call_id)
+def late_id_of(incarnation: str, key: str) -> str:
+    """The id of the one `late_result` of the call of this idempotency key."""
+    return derive(incarnation, "late_result", key)
 
 
 def same_body(one: Sequence[Part], other: Sequence[Part]) -> bool:

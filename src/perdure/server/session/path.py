@@ -82,6 +82,18 @@ async def load_open_calls(store: JournalStore, session_id: str, leaf_id: str | N
     return OpenCalls(tail)
 
 
+async def has_result(
+    store: JournalStore, session_id: str, leaf_id: str | None, call_id: str
+) -> bool:
+    """Whether a call has a result of its own among the newest `MOST_REPAIRED` of the path."""
+    if leaf_id is None:
+        return False
+    page = await store.load_path(session_id, leaf_id, limit=MOST_REPAIRED)
+    messages = (view for each in page.entries if isinstance(view := each.view, Message))
+    results = (result for message in messages for result in message.tool_results)
+    return any(each.call_id == call_id and not each.interrupted for each in results)
+
+
 def _is_spoken(entry: Entry) -> bool:
     view = entry.view if entry.type == "message" else None
     return isinstance(view, Message) and view.role == "assistant"

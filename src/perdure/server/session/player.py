@@ -24,7 +24,7 @@ from perdure.fact import (
 from perdure.loop import Allowed, Answer, CallWaits, Loop, Refused
 from perdure.run import Driver, OpenCall
 from perdure.server.session.approval import WaitingCall
-from perdure.server.session.around import TurnAround
+from perdure.server.session.around import Say, TurnAround
 from perdure.server.session.batch import Input, started
 from perdure.server.session.idempotency import (
     answered_id_of,
@@ -37,10 +37,14 @@ from perdure.server.session.path import load_model_path, load_open_calls
 from perdure.server.session.port import can_steer, make_loop
 from perdure.server.session.script import Opening, Script
 from perdure.server.session.state import OpenTurn, QueuedMessage
-from perdure.server.session.surroundings import Scope, StartSource
+from perdure.server.session.surroundings import End, Note, Scope, StartSource
 from perdure.server.session.turn import Turn, describe
 from perdure.store import Receipt
 from perdure.view import model_view, repairs
+
+
+def _unheard(_: object) -> None:
+    """Nothing runs that could read what is said, or that could be ended."""
 
 
 class Player(Owner, ABC):
@@ -77,17 +81,17 @@ class Player(Owner, ABC):
         message = given.message
         turn_id = turn_id_of(self.session.incarnation, message.id)
         drafts = [*before, *await self._repairs(), started(turn_id, given), message]
-        return await self._launch(loop, turn_id, drafts, message.id), turn_id
+        return await self._launch(loop, turn_id, drafts, given), turn_id
 
     async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
         """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
         loop = await self.build_loop()
-        message = await self._load_message(message_id)
+        given = Input(await self._load_message(message_id))
         drafts: list[Draft] = []
         if self.state.leaf_id != message_id:
             drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
-        drafts.append(started(turn_id, Input(message), resends=resends))
-        return await self._launch(loop, turn_id, drafts, message_id, message)
+        drafts.append(started(turn_id, given, resends=resends))
+        return await self._launch(loop, turn_id, drafts, given)
 
     async def answer(self, call: WaitingCall, fact: ApprovalAnswered) -> None:
         """Stores the answer to a call of the open turn; the last one that is missing resumes it."""
@@ -114,13 +118,15 @@ class Player(Owner, ABC):
             given = fact
             if call.call_id != fact.call_id:
                 given = await self._load_answer(turn.turn_id, call.call_id)
-            answers[call.call_id] = _answer_of(given, call.arguments)
+            asked = await self.store.load_entry(self.session_id, waiting.seq)
+            assert isinstance(asked.view, ApprovalRequested)
+            answers[call.call_id] = _answer_of(given, asked.view.arguments)
             answered.append(OpenCall(message_id, call))
         self._starting = turn.turn_id
         try:
             await self.append([fact])
             opening = Opening(self._take_start(), answers, answered)
-            self._turn = self._play(loop, turn.turn_id, message, opening)
+            self._turn = self._play(loop, turn.turn_id, Input(message), opening)
         finally:
             self._starting = None
 
@@ -138,7 +144,13 @@ class Player(Owner, ABC):
         )
 
     def new_request(
-        self, turn_id: str, call: ToolCall, reason: str | None, *, in_run: bool = False
+        self,
+        turn_id: str,
+        call: ToolCall,
+        reason: str | None,
+        *,
+        changed: Json = None,
+        in_run: bool = False,
     ) -> ApprovalRequested:
         """The request for an answer to this call; it expires where the limits say so."""
         limit_s = self._limits.approval_limit_s
@@ -148,7 +160,7 @@ class Player(Owner, ABC):
             turn_id=turn_id,
             call_id=call.call_id,
             name=call.name,
-            arguments=call.arguments,
+            arguments=call.arguments if changed is None else changed,
             reason=reason,
             in_run=in_run,
             expires_at=expires_at,
@@ -178,27 +190,23 @@ class Player(Owner, ABC):
         return repairs(await load_open_calls(self.store, self.session_id, self.state.leaf_id))
 
     async def _launch(
-        self,
-        loop: Loop,
-        turn_id: str,
-        drafts: Sequence[Draft],
-        message_id: str,
-        message: Message | None = None,
+        self, loop: Loop, turn_id: str, drafts: Sequence[Draft], given: Input
     ) -> Receipt:
         """Appends what starts a turn, then plays it; a look never finds it open and not alive."""
         self._starting = turn_id
         try:
             receipt = await self.append(drafts)
-            if message is None:
-                stored = next(each for each in receipt.entries if each.id == message_id)
-                assert isinstance(stored.view, Message)
-                message = stored.view
-            self._turn = self._play(loop, turn_id, message, Opening(self._take_start()))
+            for stored in receipt.entries:
+                if stored.id == given.message.id and isinstance(stored.view, Message):
+                    given = Input(stored.view, given.source)
+            self._turn = self._play(loop, turn_id, given, Opening(self._take_start()))
         finally:
             self._starting = None
         return receipt
 
-    def _play(self, loop: Loop, turn_id: str, message: Message, opening: Opening) -> Turn:
+    def _play(self, loop: Loop, turn_id: str, given: Input, opening: Opening) -> Turn:
+        message = given.message
+
         async def emit(event: RunEvent) -> None:
             if self._turn is not turn or turn.is_asked_to_end:
                 raise asyncio.CancelledError
@@ -232,9 +240,11 @@ class Player(Owner, ABC):
             except SystemExit as error:  # it would end the server, and with it every other turn
                 raise LoopError(f"the loop failed: {describe(error)}") from error
 
-        scope = self._scope(turn_id)
-        around = TurnAround(self, scope, self._surroundings)
-        script = Script(message, around, self._surroundings, self.build_loop, make_driver)
+        def make_scope(say: Say) -> Scope:
+            return self._scope(turn_id, say)
+
+        around = TurnAround(self, make_scope, self._surroundings)
+        script = Script(given, around, self._surroundings, self.build_loop, make_driver)
         turn = Turn(turn_id, play())
         self._attend(turn)
         return turn
@@ -251,11 +261,27 @@ class Player(Owner, ABC):
     def _attend(self, turn: Turn) -> None:
         """Sees to it that the turn ends."""
 
-    def _scope(self, turn_id: str) -> Scope:
+    def _scope(self, turn_id: str, say: Say = _unheard) -> Scope:
         async def note(facts: Sequence[Fact]) -> None:
             await self.append_for(turn_id, facts)
 
-        return Scope(self.session_id, turn_id, self.loop_name, self.state.runtime, note)
+        def end(reason: str) -> None:
+            if self._turn is not None and self._turn.turn_id == turn_id:
+                self._turn.ask_to_end("stopped", reason)
+
+        return self._make_scope(turn_id, note, say, end)
+
+    def _scope_of_session(self) -> Scope:
+        async def note(facts: Sequence[Fact]) -> None:
+            await self._mailbox.do(lambda: self._append_awake(facts))
+
+        return self._make_scope(None, note, _unheard, _unheard)
+
+    def _make_scope(self, turn_id: str | None, note: Note, say: Say, end: End) -> Scope:
+        state = self.state
+        return Scope(
+            self.session_id, turn_id, self.loop_name, state.runtime, state.owner, note, say, end
+        )
 
     async def _append_awake(self, facts: Sequence[Fact]) -> Receipt:
         if self._state is None:

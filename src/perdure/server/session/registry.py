@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from perdure import clock
 from perdure.codec import Entry, StoredEntry, seal
-from perdure.entry import File, Json, Part, Text
+from perdure.entry import Json, Part, ToolResult
 from perdure.errors import (
     EntryNotFoundError,
     PerdureError,
@@ -347,9 +347,9 @@ class Registry:
             ),
         )
 
-    async def note_late(self, session_id: str, call_id: str, parts: Sequence[Text | File]) -> None:
+    async def note_late(self, session_id: str, key: str, result: ToolResult) -> None:
         """Keeps a result that came too late, as a fact; see `command.note_late`."""
-        await self._command(session_id, lambda actor: command.note_late(actor, call_id, parts))
+        await self._command(session_id, lambda actor: command.note_late(actor, key, result))
 
     async def turn_end(self, session_id: str, turn_id: str) -> TurnEnded | None:
         """The stored end of a turn; None where it has none yet. Wakes nothing; O(1).

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from perdure.entry import Message
 from perdure.fact import SessionStarted
 from perdure.loop import Answer, CallWaits, Loop
 from perdure.run import Driver, OpenCall
 from perdure.server.session.around import TurnAround
+from perdure.server.session.batch import Input
 from perdure.server.session.surroundings import StartSource, Surroundings
 
 
@@ -32,7 +32,7 @@ class Opening(NamedTuple):
 class Script(NamedTuple):
     """What a turn is played from; `make_driver` gives the driver of its next run."""
 
-    message: Message
+    given: Input
     around: TurnAround
     surroundings: Surroundings
     build_loop: Callable[[], Awaitable[Loop]]
@@ -67,8 +67,8 @@ class Script(NamedTuple):
         scope = self.around.scope
         if opening.source is not None:
             await scope.note([SessionStarted(source=opening.source)])
-            self.around.say(await self.surroundings.started(scope, opening.source))
+            await self.surroundings.started(scope, opening.source)
         if opening.answered:
             return  # what was said joins once these calls have their results
-        self.around.say(await self.surroundings.begin(scope, self.message))
+        await self.surroundings.begin(scope, self.given)
         await self.around.flush()

@@ -10,30 +10,85 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from perdure.context import ALONE
-from perdure.entry import Json, Message, ToolCall, ToolResult
+from perdure.entry import Json, ToolCall, ToolResult
 from perdure.errors import ConfigurationError
 from perdure.fact import Fact
 from perdure.loop import Allowed, ToolSpec, Verdict
+from perdure.server.session.batch import Input
+
+Note = Callable[[Sequence[Fact]], Awaitable[object]]
+End = Callable[[str], object]
 
 
 class Scope(NamedTuple):
-    """Which turn something is asked for; `note` stores facts of it, and raises once it is over."""
+    """Which turn something is asked for, and what can be done about it.
+
+    `note` stores facts of the turn, and raises once it is over. `say` gives the model texts to
+    read, as `meta` messages, before its next request. `end` ends the turn, for a reason.
+    """
 
     session_id: str
-    turn_id: str
+    turn_id: str | None
     loop: str
     runtime: str | None
-    note: Callable[[Sequence[Fact]], Awaitable[object]]
+    owner: str | None
+    note: Note
+    say: Callable[[Sequence[str]], object]
+    end: End
 
 
 StartSource = Literal["startup", "resume", "fork", "compact"]
 EndSource = Literal["offload", "delete", "shutdown"]
 
 
+class Toolbox(Protocol):
+    """The tools that a turn's runs are offered."""
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """Those that there are now.
+
+        Raises:
+            RuntimeLostError: the turn ends interrupted.
+
+        """
+        ...
+
+    async def call(
+        self, call: ToolCall, arguments: Json, *, key: str, show: Callable[[str], object]
+    ) -> ToolResult:
+        """Runs one; `key` is the call's idempotency key. Cancelling ends it.
+
+        Raises:
+            RuntimeLostError: the turn ends interrupted.
+
+        """
+        ...
+
+    async def confirm(self, key: str) -> None:
+        """The result of the call of this key is stored."""
+
+
+class NoTools:
+    """An empty toolbox."""
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """None."""
+        return ()
+
+    async def call(
+        self, call: ToolCall, arguments: Json, *, key: str, show: Callable[[str], object]
+    ) -> ToolResult:
+        """An error that the model can read."""
+        return await ALONE.call_tool(call, arguments, key, show)
+
+    async def confirm(self, key: str) -> None:
+        """Nobody wants to know."""
+
+
 class Surroundings(Protocol):
     """What stands around the turns of sessions: hooks, the tools of runtimes, rules of approval.
 
-    Each is bounded in time by whoever implements it; texts that it returns become `meta` messages.
+    Each is bounded in time by whoever implements it.
     """
 
     @property
@@ -49,41 +104,27 @@ class Surroundings(Protocol):
 
         """
 
-    async def started(self, scope: Scope, source: StartSource, /) -> Sequence[str]:
+    async def started(self, scope: Scope, source: StartSource, /) -> None:
         """A session begins, or wakes up to its first turn; asked once for each, before `begin`."""
-        ...
 
-    async def begin(self, scope: Scope, message: Message, /) -> Sequence[str]:
+    async def begin(self, scope: Scope, given: Input, /) -> None:
         """A turn begins, from this message, which is stored.
 
         Raises:
             HookRefusedError: the turn ends `refused`, and its message leaves the conversation.
 
         """
-        ...
 
-    async def tools(self, scope: Scope, /) -> Sequence[ToolSpec]:
-        """The tools that a loop is offered."""
-        ...
-
-    async def call_tool(
-        self, scope: Scope, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
-    ) -> ToolResult:
-        """Runs one of them.
-
-        Raises:
-            RuntimeLostError: the turn ends interrupted.
-
-        """
+    def toolbox(self, scope: Scope, /) -> Toolbox:
+        """The tools of one turn; asked once for each, and for each time it is taken up again."""
         ...
 
     async def permit(self, scope: Scope, call: ToolCall, /) -> Verdict:
         """Whether a call may start."""
         ...
 
-    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> Sequence[str]:
+    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> None:
         """The result of a call is stored."""
-        ...
 
     async def waits(self, scope: Scope, calls: Sequence[ToolCall], /) -> None:
         """The session waits for a person to approve these calls; the requests are stored."""
@@ -116,31 +157,22 @@ class Nothing:
         """Refuses every name."""
         raise ConfigurationError(f"there is no runtime {name!r}: this server has none")
 
-    async def started(self, scope: Scope, source: StartSource, /) -> Sequence[str]:
+    async def started(self, scope: Scope, source: StartSource, /) -> None:
         """Says nothing."""
-        return ()
 
-    async def begin(self, scope: Scope, message: Message, /) -> Sequence[str]:
+    async def begin(self, scope: Scope, given: Input, /) -> None:
         """Says nothing."""
-        return ()
 
-    async def tools(self, scope: Scope, /) -> Sequence[ToolSpec]:
-        """None."""
-        return ()
-
-    async def call_tool(
-        self, scope: Scope, call: ToolCall, arguments: Json, key: str, show: Callable[[str], object]
-    ) -> ToolResult:
-        """An error that the model can read."""
-        return await ALONE.call_tool(call, arguments, key, show)
+    def toolbox(self, scope: Scope, /) -> Toolbox:
+        """Empty."""
+        return NoTools()
 
     async def permit(self, scope: Scope, call: ToolCall, /) -> Verdict:
         """Yes."""
         return Allowed(call.arguments)
 
-    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> Sequence[str]:
+    async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> None:
         """Says nothing."""
-        return ()
 
     async def waits(self, scope: Scope, calls: Sequence[ToolCall], /) -> None:
         """Tells nobody."""

@@ -296,34 +296,25 @@ class Ledger:
 
     def _add(self, end: _End, entries: Sequence[Entry]) -> list[StoredEntry]:
         stored = []
+        number, seq, total, pos = end.number, end.last_seq, end.last_sum, self._last_pos
         for entry in entries:
-            end.last_seq += 1
-            end.last_sum = next_sum(end.last_sum, entry.raw)
-            self._last_pos += 1
+            seq, pos, entry_id, raw = seq + 1, pos + 1, entry.id, entry.raw
+            total = next_sum(total, raw)
             parent: str | int | None = None
-            if entry.parent_id is not UNSET:
-                parent = 0 if entry.parent_id is None else str(entry.parent_id)
-                if entry.parent_id != end.last_tree_id:
-                    self._branches.append((end.number, parent, end.last_seq, entry.id))
-                end.last_tree_id = entry.id
-            self._rows.append(
-                (
-                    self._last_pos,
-                    end.number,
-                    end.last_seq,
-                    entry.id,
-                    parent,
-                    end.last_sum,
-                    entry.raw,
-                )
-            )
-            self._tail[end.number, entry.id] = self._last_pos
-            stored.append(StoredEntry(end.last_seq, entry))
+            if (parent_id := entry.parent_id) is not UNSET:
+                parent = 0 if parent_id is None else parent_id
+                if parent_id != end.last_tree_id:
+                    self._branches.append((number, parent, seq, entry_id))
+                end.last_tree_id = entry_id
+            self._rows.append((pos, number, seq, entry_id, parent, total, raw))
+            self._tail[number, entry_id] = pos
+            stored.append(StoredEntry(seq, entry))
         if stored:
-            end.last_pos = self._last_pos
-            self._changed[end.number] = end
+            end.last_seq, end.last_sum, end.last_pos = seq, total, pos
+            self._last_pos = pos
+            self._changed[number] = end
         if (owner := owner_after(entries)) is not None:
-            self._owners[end.number] = end, owner
+            self._owners[number] = end, owner
         return stored
 
     def _find(self, session_id: str) -> _End | None:
@@ -359,15 +350,16 @@ class Ledger:
     def _stored(self, end: _End, entries: Iterable[Entry]) -> Mapping[str, StoredEntry]:
         known = {}
         for entry in entries:
-            pos = self._tail.get((end.number, entry.id))
-            if pos is None and end.is_indexed and entry.id <= self._greatest_id(end):
+            entry_id = entry.id
+            pos = self._tail.get((end.number, entry_id))
+            if pos is None and end.is_indexed and entry_id <= self._greatest_id(end):
                 rows = self._run(
                     "SELECT pos FROM by_id WHERE session = ? AND entry_id = ?",
-                    (end.number, entry.id),
+                    (end.number, entry_id),
                 ).fetchall()
                 pos = rows[0][0] if rows else None
             if pos is not None:
-                known[entry.id] = self._read(end, entry.id, pos)
+                known[entry_id] = self._read(end, entry_id, pos)
         return known
 
     def _greatest_id(self, end: _End) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perdure.codec import Draft, Entry, StoredEntry, seal_all
+from perdure.completion import Answer
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.fact import Gap
 from perdure.snapshot import KEPT, Snapshot
@@ -35,6 +36,7 @@ from perdure.store import (
 )
 from perdure.stores.sqlite.check import verify_session, verify_store
 from perdure.stores.sqlite.connection import Synchronous
+from perdure.stores.sqlite.ledger import Ledger
 from perdure.stores.sqlite.owner import OwnerLock
 from perdure.stores.sqlite.pool import ReaderPool
 from perdure.stores.sqlite.reader import Reader
@@ -85,10 +87,10 @@ class SqliteStore(ClosingStore):
         self._check_open()
         sealed = seal_all(entries)
         return await self._writer.submit(
-            self._kind, session_id, lambda ledger: ledger.create_session(session, sealed, summary)
+            self._kind, session_id, Ledger.create_session, (session, sealed, summary)
         )
 
-    async def append_entries(
+    def append_entries(
         self,
         session_id: str,
         entries: Sequence[Draft | Entry],
@@ -96,29 +98,25 @@ class SqliteStore(ClosingStore):
         expected_seq: int | None = None,
         incarnation: str | None = None,
         summary: bytes | None = None,
-    ) -> Receipt:
+    ) -> Answer[Receipt]:
         """Appends the batch in one transaction, synced on return; see `Store.append_entries`.
 
         Cancelling the await does not take the batch back: it may be stored.
         """
-        check_session_id(session_id)
-        self._check_open()
-        sealed = seal_all(entries)
-        return await self._writer.submit(
-            self._kind,
-            session_id,
-            lambda ledger: ledger.append_entries(
-                session_id, sealed, expected_seq, incarnation, summary
-            ),
-        )
+
+        def ask() -> asyncio.Future[Receipt]:
+            check_session_id(session_id)
+            self._check_open()
+            batch = (session_id, seal_all(entries), expected_seq, incarnation, summary)
+            return self._writer.submit(self._kind, session_id, Ledger.append_entries, batch)
+
+        return Answer(ask)
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes the session but for its tombstone; durable on return. O(its entries)."""
         check_session_id(session_id)
         self._check_open()
-        await self._writer.submit(
-            self._kind, session_id, lambda ledger: ledger.delete_session(session_id)
-        )
+        await self._writer.submit(self._kind, session_id, Ledger.delete_session, (session_id,))
 
     async def load_session(self, session_id: str) -> Session:
         """The session of this id."""
@@ -178,7 +176,7 @@ class SqliteStore(ClosingStore):
         check_session_id(session_id)
         self._check_open()
         await self._writer.submit(
-            self._kind, session_id, lambda ledger: ledger.put_snapshot(session_id, snapshot)
+            self._kind, session_id, Ledger.put_snapshot, (session_id, snapshot)
         )
 
     async def load_snapshot(
@@ -192,7 +190,7 @@ class SqliteStore(ClosingStore):
         check_session_id(session_id)
         self._check_open()
         return await self._writer.submit(
-            self._kind, session_id, lambda ledger: ledger.prune_snapshots(session_id, keep)
+            self._kind, session_id, Ledger.prune_snapshots, (session_id, keep)
         )
 
     async def session_ids(self) -> Sequence[str]:

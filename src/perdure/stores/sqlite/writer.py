@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
+from msgspec import Struct
 
 from perdure import clock
 from perdure.errors import (
@@ -40,6 +40,7 @@ from perdure.stores.sqlite.ledger import Ledger
 from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _DAMAGE = (apsw.CorruptError, apsw.ConstraintError, UnicodeDecodeError)
 """What a damaged page or index looks like: it may concern one session of the group only."""
 
@@ -49,11 +50,11 @@ Outcome = object
 """What a request came to: its result, or the exception to raise."""
 
 
-@dataclass(slots=True)
-class _Request:
+class _Request(Struct, gc=False):
     kind: Kind
     session_id: str
-    verb: Callable[[Ledger], object]
+    verb: Callable[..., object]
+    arguments: tuple[object, ...]
     future: asyncio.Future[object]
 
 
@@ -80,16 +81,20 @@ class Writer:
     # The event loop's side
 
     def submit(
-        self, kind: Kind, session_id: str, verb: Callable[[Ledger], _T]
+        self,
+        kind: Kind,
+        session_id: str,
+        verb: Callable[Concatenate[Ledger, _P], _T],
+        arguments: tuple[object, ...],
     ) -> asyncio.Future[_T]:
-        """Runs `verb` in the writer's next transaction; the future tells what it came to."""
+        """Runs a verb in the writer's next transaction; the future tells what it came to."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
         requests = self._outbox.get(loop)
         if requests is None:
             self._outbox[loop] = requests = []
             loop.call_soon(self._hand_over, loop)
-        requests.append(_Request(kind, session_id, verb, future))  # type: ignore[arg-type]  # only told
+        requests.append(_Request(kind, session_id, verb, arguments, future))  # type: ignore[arg-type]  # only told
         return future
 
     def _hand_over(self, loop: Loop) -> None:
@@ -222,10 +227,10 @@ class Writer:
                     work = _nothing
             if group:
                 group += self._take_what_waits()
-                start = clock.monotonic()
+                start, on_commit = clock.monotonic(), self.on_commit
                 self._commit_and_tell(group)
-                if self.on_commit is not None:
-                    self.on_commit(len(group), clock.monotonic() - start)
+                if on_commit is not None:
+                    on_commit(len(group), clock.monotonic() - start)
             if work is None:
                 break
             work()
@@ -310,9 +315,15 @@ class Writer:
     def _tell(
         self, group: list[_Request], outcomes: list[Outcome], hints: list[tuple[Kind, str]]
     ) -> None:
-        told: dict[Loop, list[tuple[asyncio.Future[object], Outcome]]] = {}
-        for request, outcome in zip(group, outcomes, strict=True):
-            told.setdefault(request.future.get_loop(), []).append((request.future, outcome))
+        loops = {request.future.get_loop() for request in group}
+        told = {
+            loop: [
+                (request.future, outcome)
+                for request, outcome in zip(group, outcomes, strict=True)
+                if request.future.get_loop() is loop
+            ]
+            for loop in loops
+        }
         hinted: dict[Loop, list[tuple[Listener, str]]] = {}
         if hints:
             for loop, kind, listener in tuple(self.listeners.values()):
@@ -332,7 +343,7 @@ def _nothing() -> None:
 def _attempt(request: _Request, ledger: Ledger) -> Outcome:
     ledger.kind = request.kind
     try:
-        return request.verb(ledger)
+        return request.verb(ledger, *request.arguments)
     except PerdureError as error:
         return error
 
