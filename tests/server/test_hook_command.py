@@ -405,7 +405,8 @@ async def test_a_workspace_that_is_gone_is_a_failure(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_escapes_holds_nobody_up(tmp_path: Path) -> None:
-    escape = "setsid sleep 20 & echo $! > child; echo hi"
+    escaping = "setsid sh -c 'echo $$ > child; exec sleep 20' &"
+    escape = f"{escaping} while [ ! -s child ]; do sleep 0.02; done; echo hi"
     hooks = hooked(tmp_path, SessionStart=[group(command(escape))])
     began = time.monotonic()
     try:
