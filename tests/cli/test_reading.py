@@ -10,12 +10,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perdure
 from perdure.cli import main
+from perdure.codec import seal
 from perdure.fact import TurnEnded, TurnReason, TurnStarted
+from perdure.server.session.state import State, encode_state, fold, place
+from perdure.stores.sqlite import SqliteStore
 from tests.cli.conftest import HOSTILE, Kept
 from tests.cli.terminal import Terminal, environment, run
 
@@ -51,6 +55,38 @@ def test_ls_tells_the_status_of_sessions_that_a_server_ran(tmp_path: Path) -> No
     ran = run("ls", "--json", "--store", f"sqlite:///{tmp_path}/s.db", cwd=tmp_path)
     rows = {row["session_id"]: row["status"] for row in map(json.loads, ran.stdout.splitlines())}
     assert rows == {"completed": "idle", "interrupted": "interrupted", "None": "open turn"}
+
+
+def test_ls_reads_no_journal_whose_state_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    question = perdure.text("hello")
+
+    async def fill() -> None:
+        async with perdure.open_store(url) as store:
+            assert isinstance(store, SqliteStore)
+            entries = [seal(TurnStarted(turn_id="t", message_id=question.id)), seal(question)]
+            entries.append(seal(TurnEnded(turn_id="t", reason="completed")))
+            summary = encode_state(fold(State(), place(State(), entries)))
+            for n in range(700):  # more than a page of the listing
+                await store.create_session(f"s{n}", entries=entries, summary=summary)
+            await store.append_entries("s7", [TurnStarted(turn_id="u", message_id=question.id)])
+
+    asyncio.run(fill())
+    read: list[str] = []
+    load = SqliteStore.load_entries
+
+    def note(store: SqliteStore, session_id: str, *, after: int = 0) -> Any:
+        read.append(session_id)
+        return load(store, session_id, after=after)
+
+    monkeypatch.setattr(SqliteStore, "load_entries", note)
+    assert main(["ls", "--json", "--store", url]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    statuses = {row["session_id"]: row["status"] for row in rows}
+    assert statuses == {**dict.fromkeys((f"s{n}" for n in range(700)), "idle"), "s7": "open turn"}
+    assert read == ["s7"]  # which somebody wrote to who keeps no state
 
 
 def test_show_prints_the_transcript_of_the_leaf(

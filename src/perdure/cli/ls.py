@@ -15,7 +15,11 @@ from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import SessionNotFoundError, UnrecoverableError
 from perdure.server.session.look import look_of
 from perdure.server.session.state import State, decode_state, fold
-from perdure.store import Look
+from perdure.store import Look, LookPage
+
+AT_ONCE = 64
+"""How many sessions are read at a time: each waits for a thread, and they do not wait in turns."""
+PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +72,44 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
 
 async def _rows(options: argparse.Namespace) -> list[Row]:
     async with open_for_reading(options) as store:
-        rows = [await _row(store, session_id) for session_id in await store.session_ids()]
+        looks = await _looks(store)
+        session_ids = await store.session_ids()
+        found: list[Row | None] = []
+        for first in range(0, len(session_ids), AT_ONCE):
+            part = session_ids[first : first + AT_ONCE]
+            found += await asyncio.gather(*(_row(store, each, looks.get(each)) for each in part))
+        rows = [row for row in found if row is not None]
         if (unlisted := getattr(store, "unlisted", None)) is not None:
             # What has lost its id is shown by the name of its file.
             rows += [_damaged(damage.session_id, damage) for damage in await unlisted()]
-    found = [row for row in rows if row is not None]
-    return sorted(found, key=lambda row: row.last_activity or "", reverse=True)
+    return sorted(rows, key=lambda row: row.last_activity or "", reverse=True)
 
 
-async def _row(store: ReadingStore, session_id: str) -> Row | None:
+async def _looks(store: ReadingStore) -> dict[str, Look]:
+    """What the store can say of many sessions at a time, where it can.
+
+    One that is appended to meanwhile may be missing, and is looked at by itself.
+    """
+    looks: dict[str, Look] = {}
+    list_sessions = getattr(store, "list_sessions", None)
+    after = None
+    while list_sessions is not None:
+        page: LookPage = await list_sessions(limit=PAGE, after=after)
+        looks |= {look.session.id: look for look in page.sessions if look.damage is None}
+        after = page.next
+        if after is None:
+            break
+    return looks
+
+
+async def _row(store: ReadingStore, session_id: str, look: Look | None) -> Row | None:
     try:
-        look = await _look(store, session_id)
+        is_listed = look is not None
+        if look is None:
+            look = await _look(store, session_id)
         state = decode_state(look.summary) or State()
-        state = fold(state, list(await store.load_entries(session_id, after=state.last_seq)))
+        if not is_listed or state.last_seq != look.last_seq:
+            state = fold(state, list(await store.load_entries(session_id, after=state.last_seq)))
     except SessionNotFoundError:
         return None  # deleted since it was listed
     except UnrecoverableError as error:
