@@ -36,6 +36,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_PORT": "0",
         "PERDURE_LOOP": "shell",
         "PERDURE_LOOPS": "mine:make,mine:other",
+        "PERDURE_RUNTIME": "local",
         "PERDURE_WORKSPACE": "w",
         "PERDURE_DATA": "d",
         "PERDURE_HOOKS": "h.json",

@@ -20,6 +20,7 @@ from perdure.cli import (
     import_file,
     ls,
     routine,
+    runtime,
     salvage,
     serve,
     show,
@@ -58,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
-    for module in (serve, token, chat, ls, show, export, import_file, verify, salvage, routine):
+    verbs_of = (serve, runtime, token, chat, ls, show, export, import_file, verify, salvage)
+    for module in (*verbs_of, routine):
         module.add_to(verbs)
     return top
 

@@ -25,7 +25,8 @@ from perdure.runtimes.local import EXCERPT_CHARS, open_local
 from perdure.runtimes.parent_death import end_with_parent
 from perdure.runtimes.serving import Serving
 from perdure.runtimes.socket_wire import SocketWire
-from perdure.runtimes.table import McpServer, sources_of
+from perdure.runtimes.source import sources_of
+from perdure.runtimes.table import McpServer
 
 READY = "ready"
 

@@ -39,14 +39,10 @@ OnLate = Callable[[LateCall], Awaitable[None]]
 _LATE_AGAIN_S = 5.0
 
 
-async def drop_late(late: LateCall) -> None:
-    """Takes a late result for one that nobody wants."""
-
-
 class LinkedRuntime:
     """One life of a runtime, for as long as one link to it lasts; `start` begins the session."""
 
-    def __init__(self, link: Link, runtime_id: str, *, on_late: OnLate = drop_late) -> None:
+    def __init__(self, link: Link, runtime_id: str, *, on_late: OnLate | None = None) -> None:
         self._link = link
         self._runtime_id = runtime_id
         self._on_late = on_late
@@ -128,8 +124,8 @@ class LinkedRuntime:
                 request, types.CallToolResult, progress_callback=progress
             )
         except MCPError as error:
-            if self._link.cause is not None:
-                raise self._lost() from error
+            if self._link.cause is not None or error.code == types.CONNECTION_CLOSED:
+                raise self._lost(str(error)) from error
             return _failed(call, f"the runtime refused the call: {error}")
         except (ValidationError, ValueError) as error:
             return _failed(call, f"the runtime's answer is no result: {error}")
@@ -160,7 +156,7 @@ class LinkedRuntime:
                 await session.initialize()
                 self._session = session
                 self._ready.set()
-                late = asyncio.create_task(self._take_late(session))
+                late = asyncio.create_task(self._take_late(session, self._on_late))
                 try:
                     await self._link.until_lost()
                 finally:
@@ -170,7 +166,9 @@ class LinkedRuntime:
         except (MCPError, ValidationError, RuntimeError) as error:
             await self._link.close(f"it is no runtime: {error}")
 
-    async def _take_late(self, session: ClientSession) -> None:
+    async def _take_late(self, session: ClientSession, on_late: OnLate | None) -> None:
+        if on_late is None:
+            return  # they stay where they are
         with suppress(MCPError):
             while True:
                 request = LateRequest(params=types.RequestParams())
@@ -178,7 +176,7 @@ class LinkedRuntime:
                 result = from_mcp_result(answer.result, answer.call_id, answer.name)
                 origin = CallOrigin(answer.session_id, answer.turn_id, answer.key)
                 try:
-                    await self._on_late(LateCall(origin, result))
+                    await on_late(LateCall(origin, result))
                 except Exception:  # the outermost frame of somebody else's callback
                     log.exception("a late result could not be stored; it is asked for again")
                     await asyncio.sleep(_LATE_AGAIN_S)

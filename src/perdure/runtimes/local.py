@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -104,6 +105,11 @@ class LocalRuntime:
     def runtime_id(self) -> str:
         """The id of this life."""
         return self._runtime_id
+
+    @property
+    def folder(self) -> Path:
+        """Where its workspace is."""
+        return self._workspace.path
 
     @property
     def is_closed(self) -> bool:

@@ -46,13 +46,17 @@ class Serving:
         )
         server.add_request_handler(LATE, types.RequestParams, self._next_late)
         server.add_notification_handler(STORED, StoredParams, self._stored)
+        running = asyncio.create_task(
+            server.run(ReadStream(link), WriteStream(link), server.create_initialization_options())
+        )
         try:
-            await server.run(
-                ReadStream(link), WriteStream(link), server.create_initialization_options()
-            )
+            await asyncio.wait([running])
         finally:
-            await link.close("its runtime has ended the link")
+            # First of all the link: what is cancelled by its end is not answered over it.
+            await link.close("the runtime ends")
+            await asyncio.wait([running])
             self._late.lost()
+        running.result()
         return link.cause or "it is over"
 
     async def close(self) -> None:

@@ -7,17 +7,14 @@ for the MCP servers of its machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from perdure.errors import ConfigurationError, MissingExtraError
-from perdure.runtimes.local import EXCERPT_CHARS, ToolSource
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from perdure.errors import ConfigurationError
+from perdure.runtimes.local import EXCERPT_CHARS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -97,22 +94,6 @@ def parse_mcp(table: object, place: str) -> dict[str, McpServer]:
         if server.url is None and server.headers:
             raise ConfigurationError(f"[mcp.{name}] in {place}: headers go with a url")
     return found
-
-
-def sources_of(servers: Mapping[str, McpServer], workspace: str | Path) -> Sequence[ToolSource]:
-    """MCP servers as a runtime's sources of tools; none is started before it is needed.
-
-    Raises:
-        MissingExtraError: what speaks MCP is not installed.
-
-    """
-    if not servers:
-        return ()
-    try:
-        from perdure.runtimes.mcp_source import McpSource
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("an MCP server", "runtimes") from error
-    return [McpSource(name, server, workspace) for name, server in servers.items()]
 
 
 def _parse(table: object, kind: str, struct: type[T], place: str) -> dict[str, T]:

@@ -37,7 +37,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set. Relative paths are relative to the working folder.
 
     `store` None is a SQLite file in `data`; `loop` None is the first one that can run here, and
-    `loops` are the `module:attribute`s that a session may choose beside it. `token` None is one
+    `loops` are the `module:attribute`s that a session may choose beside it. `runtime` None gives
+    sessions that choose none no tools of a workspace. `token` None is one
     that is made at first start and kept in `data`; `tokens` None is `tokens.toml` there. `hosts`
     are further Host names to answer to, `origins` further origins (`https://name`) that a browser
     may send. `max_streams` and `requests_per_s` are for each principal. What bounds sessions and
@@ -54,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8377
     loop: str | None = None
     loops: tuple[str, ...] = ()
+    runtime: str | None = None
     workspace: str = "."
     data: str = "perdure-data"
     hooks: str | None = None
@@ -158,7 +160,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-TABLES = frozenset({"plugins", "routines"})
+TABLES = frozenset({"mcp", "plugins", "routines", "runtimes"})
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")
@@ -170,6 +172,7 @@ EXPLAINED = {
     "port": "the port; 0: any free one",
     "loop": "what answers: shell, provider:model or module:attribute",
     "loops": "further module:attributes that a session may choose, with commas",
+    "runtime": "the runtime of sessions that chose none; none: they have no tools of a workspace",
     "workspace": "the folder where tools run",
     "data": "the folder for the server's own files, its token for one",
     "hooks": "a file of hooks; else hooks.json in this folder and in the data folder",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import logging
 import os
 import socket
@@ -15,12 +16,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.errors import ConfigurationError
+from perdure.runtimes.link import MAX_FRAME_BYTES
 from perdure.server.config import Settings
 from perdure.server.hook.setup import load_hooks
 from perdure.server.http.app import create_app
@@ -153,6 +155,11 @@ def address_of(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name and name[0] != "[" else f"http://{name}:{port}"
 
 
+def _websockets() -> Literal["websockets-sansio", "none"]:
+    """What serves WebSockets, where the extra `runtimes` is installed."""
+    return "none" if importlib.util.find_spec("websockets") is None else "websockets-sansio"
+
+
 class Protocol(HttpToolsProtocol):
     """uvicorn's own, which also lets a response abort its connection."""
 
@@ -171,7 +178,10 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=Protocol,
-                ws="none",
+                ws=_websockets(),
+                ws_max_size=MAX_FRAME_BYTES,
+                ws_ping_interval=None,  # a link has heartbeats of its own
+                ws_per_message_deflate=False,
                 loop="none",
                 lifespan="on",
                 log_config=None,

@@ -22,6 +22,7 @@ from perdure.server.journal import JournalStore
 from perdure.server.problem import Refused
 from perdure.server.routine.registry import RoutineRegistry
 from perdure.server.routine.table import apply_table, read_table
+from perdure.server.runtime.runtimes import Runtimes, make_runtimes
 from perdure.server.session.expiry import Expiry
 from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
@@ -56,6 +57,7 @@ class Service:
     feed: Feed
     registry: Registry
     routines: RoutineRegistry
+    runtimes: Runtimes
     observer: Observer
     metrics: Metrics | None
     disk: DiskWatch = field(default_factory=DiskWatch)
@@ -191,13 +193,17 @@ async def open_service(
         listeners.append(tracing)
         hearing.append(tracing)
         entering.append(tracing.enter)
+    runtimes = make_runtimes(settings)
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
         await routines.keeper.load()
         await apply_table(routines, wanted)
         async with keeping, expiry.running(registry), routines.keeper.keeping():
-            yield Service(settings, store, loops, feed, registry, routines, observer, metrics, disk)
+            yield Service(
+                settings, store, loops, feed, registry, routines, runtimes, observer, metrics, disk
+            )
     finally:
         feed.end_streams()
         await registry.close()
+        await runtimes.close()
         await feed.close()

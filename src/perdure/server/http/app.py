@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.codec import encode
@@ -35,6 +35,7 @@ from perdure.server.http.openapi import make_document
 from perdure.server.http.operation import OPERATIONS, Operation
 from perdure.server.http.outer import Outer
 from perdure.server.http.page import get_asset, get_page
+from perdure.server.http.runtime_route import ConnectEndpoint
 from perdure.server.http.segment import root_of
 from perdure.server.http.session_route import wanted_of
 from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
@@ -137,7 +138,7 @@ class App(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def make_routes() -> list[Route]:
+def make_routes() -> list[BaseRoute]:
     """One route for each address, whatever its verbs."""
     by_path: dict[str, list[Operation]] = {}
     for operation in OPERATIONS:
@@ -145,6 +146,7 @@ def make_routes() -> list[Route]:
     routes = [_route(path, operations) for path, operations in by_path.items()]
     return [
         *routes,
+        WebSocketRoute("/v1/runtimes/connect", ConnectEndpoint()),
         Route("/openapi.json", _get_document),
         Route("/metrics", _get_metrics),
         Route("/", get_page),

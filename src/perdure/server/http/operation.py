@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from perdure.server.access.principal import Right
-from perdure.server.http import routine_route, session_route, view_route
+from perdure.server.http import routine_route, runtime_route, session_route, view_route
 from perdure.server.http.body import (
     AnswerBody,
     BranchBody,
@@ -129,6 +129,18 @@ _TRANSCRIPT = _object(
     ),
     has_more=_BOOLEAN,
     leaf_id=_ID_OR_NULL,
+)
+_RUNTIME = _object(
+    name=_STRING,
+    kind={"enum": ["in-process", "subprocess", "remote"]},
+    status={"enum": ["idle", "attached", "lost"]},
+    since={"type": "string", "format": "date-time"},
+    runtime_id=_ID_OR_NULL,
+    workspace=_ID_OR_NULL,
+    sessions={"type": "integer"},
+    calls={"type": "integer"},
+    cause=_ID_OR_NULL,
+    troubles={"type": "object", "additionalProperties": _STRING},
 )
 _COMPACTED = _object(entry={"oneOf": [_ENTRY, {"type": "null"}]}, leaf_id=_ID_OR_NULL)
 _BYTES: Mapping[str, object] = {"type": "string", "format": "binary"}
@@ -289,6 +301,14 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: _STRING},
         (404, 422),
         media_type=view_route.LINES_TYPE,
+    ),
+    Operation(
+        "GET",
+        "/v1/runtimes",
+        "list_runtimes",
+        "What runtimes there are, and whether they are attached; starts none",
+        runtime_route.list_runtimes,
+        {200: _object(runtimes=_list(_RUNTIME))},
     ),
     Operation(
         "GET",

@@ -61,14 +61,39 @@ class Outer:
                 raise
             return refusal_page(error, scope.get("root_path", ""))
 
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a WebSocket in; before it is accepted a refusal is a problem, as for a request."""
+        accepted = False
+
+        def noting_send(message: Message) -> Awaitable[None]:
+            nonlocal accepted
+            accepted = accepted or message["type"] == "websocket.accept"
+            return send(message)
+
+        scope = {**scope, **_paths_as_sent(scope)}
+        try:
+            scope[GRANT] = self._access.check(scope)
+            await self._app(scope, receive, noting_send)
+            return
+        except (Refused, PerdureError) as error:
+            response = problem_of(error)
+        except Exception:
+            log.exception("the connection to %s failed", scope["path"])
+            response = problem(500, "internal", "something went wrong here; the log says what")
+        if accepted:
+            await send({"type": "websocket.close", "code": 1011})
+        elif "websocket.http.response" in scope.get("extensions", {}):
+            await response(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets the request in, or answers it with a problem."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
             return
         started = False
 

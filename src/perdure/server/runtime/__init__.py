@@ -1,0 +1,1 @@
+"""The runtimes that a server knows: started when needed, watched, idled, and shown."""
