@@ -67,10 +67,15 @@ class Visitor:
     def see(self, test_id: str) -> Locator:
         return self.page.get_by_test_id(test_id)
 
-    def shoot(self, name: str, *, page: Page | None = None) -> None:
+    def shoot(self, name: str) -> None:
         """Keeps a picture as an artefact of the run."""
+        self.picture(self.page, name)
+
+    @staticmethod
+    def picture(page: Page, name: str) -> None:
+        """Keeps a picture of any page."""
         ARTEFACTS.mkdir(exist_ok=True)
-        (page or self.page).screenshot(path=os.fspath(ARTEFACTS / f"{name}.png"))
+        page.screenshot(path=os.fspath(ARTEFACTS / f"{name}.png"))
 
 
 def place_of(session_id: str, view: str = "", rest: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,25 @@ import httpx
 
 from perdure.codec import Draft
 from perdure.entry import Message, Reasoning, Text, ToolCall, ToolResult
+from perdure.store import Session
 from perdure.stores import open_store
 from perdure.testing import Say, write_script
 
+AT_ONCE = 64
 
-def store_sessions(folder: Path, sessions: dict[str, Sequence[Draft]]) -> None:
-    """Creates sessions with these entries in the store of a server that does not run."""
+
+def store_sessions(folder: Path, sessions: Mapping[str, Sequence[Draft]]) -> None:
+    """Creates sessions with these entries in the store of a server that does not run, in order."""
 
     async def store() -> None:
         async with open_store(f"sqlite:///{folder / 'sessions.db'}") as opened:
+            waiting: list[Coroutine[Any, Any, Session]] = []
             for session_id, entries in sessions.items():
-                await opened.create_session(session_id, entries=tuple(entries))
+                waiting.append(opened.create_session(session_id, entries=tuple(entries)))
+                if len(waiting) == AT_ONCE:
+                    await asyncio.gather(*waiting)
+                    waiting.clear()
+            await asyncio.gather(*waiting)
 
     # Beside the event loop that drives the browser.
     with ThreadPoolExecutor(1) as pool:
