@@ -54,6 +54,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_QUARANTINE_AFTER": "14",
         "PERDURE_IDLE_AFTER_S": "15.5",
         "PERDURE_MAX_LIVE_ACTORS": "16",
+        "PERDURE_APPROVE": "run_*,write_file",
         "PERDURE_APPROVAL_LIMIT_S": "16.5",
         "PERDURE_RETAIN_DAYS": "17",
         "PERDURE_RETAIN_DRY_RUN": "false",

@@ -44,6 +44,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     may send. `max_streams` and `requests_per_s` are for each principal. What bounds sessions and
     turns is explained in `limit.Limits`. `retain_days` None keeps sessions for ever; where it
     is set old ones are named in the log, and deleted only where `retain_dry_run` is false.
+    `approve` are patterns (`*`, `?`, `[…]`) of the tools whose calls wait for a person.
     `hooks` None is a `hooks.json` in the working folder and one in `data`, if they are there.
 
     `tables` are the file's tables, as they are: each belongs to the room that reads it, with
@@ -73,6 +74,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     quarantine_after: Positive = Limits.quarantine_after
     idle_after_s: Seconds = Limits.idle_after_s
     max_live_actors: Positive = Limits.max_live_actors
+    approve: tuple[str, ...] = ()
     approval_limit_s: Seconds | None = Limits.approval_limit_s
     retain_days: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     retain_dry_run: bool = True
@@ -164,7 +166,7 @@ TABLES = frozenset({"mcp", "plugins", "routines", "runtimes"})
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")
-LISTS = frozenset({"hosts", "loops", "origins"})
+LISTS = frozenset({"approve", "hosts", "loops", "origins"})
 
 EXPLAINED = {
     "store": "where the sessions are: sqlite:///FILE",
@@ -190,6 +192,7 @@ EXPLAINED = {
     "quarantine_after": "a turn in which the server died that often is failed",
     "idle_after_s": "a session that nobody uses leaves memory after so long",
     "max_live_actors": "so many sessions are in memory at most",
+    "approve": "tools whose calls wait for an approval, by name or pattern, with commas",
     "approval_limit_s": "a call that nobody approves for so long counts as refused",
     "retain_days": "sessions of that age are named in the log, as what would be deleted",
     "retain_dry_run": "false: they are deleted",

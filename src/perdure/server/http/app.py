@@ -42,9 +42,11 @@ from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.server.journal import JournalStore
 from perdure.server.named_loop import NamedLoops
 from perdure.server.plugin_setting import installed_plugins
+from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session.port import Loops
+from perdure.server.surroundings import ServerSurroundings
 from perdure.stores import open_store
 
 
@@ -95,8 +97,13 @@ def create_app(
                     own_store(served, f"an application in process {os.getpid()}")
                 )
             known = loops or NamedLoops(settings, added)
+            around = ServerSurroundings(
+                hooks,
+                approve=settings.approve,
+                plugin_tools=await asyncio.to_thread(PluginTools, added),
+            )
             app.state.service = await stack.enter_async_context(
-                open_service(settings, served, known)
+                open_service(settings, served, known, around)
             )
             await stack.enter_async_context(_keeping_up(access))
             yield
