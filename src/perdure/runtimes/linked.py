@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 OnLate = Callable[[LateCall], Awaitable[None]]
 """Is told of a late result, and returns when it is stored; the same one may be told again."""
 
+START_S = 30.0
+"""A session has to begin within so long."""
+
 _LATE_AGAIN_S = 5.0
 
 
@@ -65,9 +68,11 @@ class LinkedRuntime:
         self._holding = asyncio.create_task(self._hold())
         ready = asyncio.create_task(self._ready.wait())
         try:
-            await asyncio.wait([ready, self._holding], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [ready, self._holding], timeout=START_S, return_when=asyncio.FIRST_COMPLETED
+            )
             if not self._ready.is_set():
-                raise self._lost()
+                raise self._lost(f"it gave no answer within {START_S:g} seconds")
         except BaseException:
             await self.close()
             raise

@@ -1,0 +1,223 @@
+"""Real MCP servers as sources of tools, over standard input and output and streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.entry import File
+from perdure.runtimes.child import Charge
+from perdure.runtimes.contract import Runtime
+from perdure.runtimes.local import LocalRuntime, open_local
+from perdure.runtimes.source import sources_of
+from perdure.runtimes.subprocess_runtime import start_subprocess
+from perdure.runtimes.table import McpServer, parse_mcp
+from perdure.testing.runtime_cases import lives, pid_in, until, use
+from perdure.testing.runtime_contract import WORKSPACE_TOOLS, is_seen
+from tests.serving import free_port
+
+PROGRAM = Path(__file__).with_name("mcp_program.py")
+
+
+def stdio(**more: Any) -> dict[str, McpServer]:
+    table = {"small": {"command": sys.executable, "args": [str(PROGRAM), "stdio"], **more}}
+    return parse_mcp(table, "here")
+
+
+@asynccontextmanager
+async def runtime_with(servers: dict[str, McpServer], folder: Path) -> AsyncIterator[LocalRuntime]:
+    runtime = await open_local(folder, sources=sources_of(servers, folder))
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+
+
+@asynccontextmanager
+async def http_server(folder: Path) -> AsyncIterator[str]:
+    port = free_port()
+    command = [sys.executable, str(PROGRAM), "http", str(port)]
+    process = subprocess.Popen(command, cwd=folder)  # noqa: ASYNC220  # it starts while we wait
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    break
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+
+
+@asynccontextmanager
+async def over_stdio(folder: Path) -> AsyncIterator[Runtime]:
+    async with runtime_with(stdio(), folder) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def over_http(folder: Path) -> AsyncIterator[Runtime]:
+    async with http_server(folder) as url:
+        servers = parse_mcp({"small": {"url": url, "headers": {"X-Key": "open"}}}, "here")
+        async with runtime_with(servers, folder) as runtime:
+            yield runtime
+
+
+@asynccontextmanager
+async def in_a_subprocess(folder: Path) -> AsyncIterator[Runtime]:
+    charge = Charge(str(folder), "sub", "life", 15, mcp=stdio())
+    runtime = await start_subprocess(charge)
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+
+
+@pytest.mark.parametrize("opened", [over_stdio, over_http, in_a_subprocess])
+async def test_its_tools_are_the_runtimes(opened: Any, tmp_path: Path) -> None:
+    async with opened(tmp_path) as runtime:
+        names = [spec.name for spec in await runtime.tools()]
+        assert names[: len(WORKSPACE_TOOLS)] == list(WORKSPACE_TOOLS)
+        assert set(names[len(WORKSPACE_TOOLS) :]) == {
+            *("echo", "meta", "hang", "die", "image", "refuse", "spawn", "big"),
+            *("small_run_command", "small_a_b_c"),
+        }
+        shown: list[str] = []
+        said = await use(runtime, "echo", key="k-1", text="é\u2028", show=shown.append)
+        assert (said.text, said.is_error, is_seen(said)) == ("é\u2028", False, False)
+        await until(lambda: shown == ["half way\n"], "its progress is shown")
+        again = await use(runtime, "echo", key="k-1", text="é\u2028")
+        assert (again.text, is_seen(again)) == ("é\u2028", True)
+        assert (await use(runtime, "meta")).text == "session/turn"
+        assert (await use(runtime, "small_a_b_c", text="x")).text == "x"
+        assert (await use(runtime, "small_run_command", text="theirs")).text == "theirs"
+        assert (await use(runtime, "run_command", command="echo ours")).text == "ours\n"
+        assert (await use(runtime, "image")).parts == (File("image/png", data=b"\x89PNG"),)
+        assert (await use(runtime, "refuse")).is_error
+        assert len((await use(runtime, "big")).text) == 4 << 20
+        calls = (tmp_path / "calls").read_text().split("\n")
+        assert calls.count("echo k-1") == 1
+
+
+@pytest.mark.parametrize("opened", [over_stdio, over_http])
+async def test_a_call_that_is_stopped_is_told_to_stop(opened: Any, tmp_path: Path) -> None:
+    async with opened(tmp_path) as runtime:
+        await runtime.tools()
+        call = asyncio.create_task(use(runtime, "hang"))
+        await until(lambda: (tmp_path / "calls").exists(), "it runs")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: (tmp_path / "was-cancelled").exists(), "it was told")
+        assert (await use(runtime, "echo", text="on")).text == "on"
+
+
+async def test_a_server_that_dies_costs_its_call_and_is_started_again(tmp_path: Path) -> None:
+    async with runtime_with(stdio(), tmp_path) as runtime:
+        first = await _server_pid(runtime, tmp_path)
+        died = await use(runtime, "die")
+        assert died.is_error
+        assert "went away" in died.text
+        assert (await use(runtime, "echo", text="on")).text == "on"
+        assert await _server_pid(runtime, tmp_path) != first
+
+
+async def test_a_server_that_was_killed_meanwhile_is_started_again(tmp_path: Path) -> None:
+    async with runtime_with(stdio(), tmp_path) as runtime:
+        pid = await _server_pid(runtime, tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not lives(pid), "it is gone")
+        assert "echo" in [spec.name for spec in await runtime.tools()]
+        assert (await use(runtime, "echo", text="on")).text == "on"
+
+
+async def test_a_server_that_does_not_answer_in_time_is_told_to_stop(tmp_path: Path) -> None:
+    async with runtime_with(stdio(timeout_s=0.5), tmp_path) as runtime:
+        late = await use(runtime, "hang")
+        assert late.is_error
+        assert "0.5 seconds" in late.text
+        await until(lambda: (tmp_path / "was-cancelled").exists(), "it was told")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"command": "/no/such/program"},
+        {"command": sys.executable, "args": ["-c", "print('hello')"]},
+        {"command": "sleep", "args": ["600"], "start_within_s": 1},
+        {"url": "http://127.0.0.1:9/mcp"},
+    ],
+    ids=["missing", "no-server", "silent", "nobody"],
+)
+async def test_a_server_that_cannot_be_reached_costs_its_own_tools(
+    table: dict[str, Any], tmp_path: Path
+) -> None:
+    servers = parse_mcp({"broken": table}, "here") | stdio()
+    async with runtime_with(servers, tmp_path) as runtime:
+        names = [spec.name for spec in await runtime.tools()]
+        assert "echo" in names
+        assert list(runtime.troubles) == ["broken"]
+        assert runtime.troubles["broken"]
+        assert (await use(runtime, "run_command", command="echo on")).text == "on\n"
+
+
+async def test_the_servers_programs_end_with_the_runtime(tmp_path: Path) -> None:
+    async with runtime_with(stdio(), tmp_path) as runtime:
+        server = await _server_pid(runtime, tmp_path)
+        child = int((await use(runtime, "spawn")).text)
+        assert lives(child)
+    await until(lambda: not lives(server) and not lives(child), "both are gone")
+
+
+_OWNER = """
+import asyncio, sys
+from perdure.runtimes.local import open_local
+from perdure.runtimes.source import sources_of
+from perdure.testing.runtime_cases import use
+from tests.runtimes.test_mcp_source import stdio
+
+async def main():
+    runtime = await open_local(sys.argv[1], sources=sources_of(stdio(), sys.argv[1]))
+    await runtime.tools()
+    print((await use(runtime, "spawn")).text, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_servers_programs_end_with_an_owner_that_is_killed(tmp_path: Path) -> None:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    owner = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", _OWNER, str(tmp_path)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert owner.stdout is not None
+        child = int(await asyncio.to_thread(owner.stdout.readline))
+        server = await pid_in(tmp_path / "server-pid")
+        assert lives(server)
+        assert lives(child)
+        owner.kill()
+        await until(lambda: not lives(server) and not lives(child), "both are gone")
+    finally:
+        owner.kill()
+        owner.communicate()
+
+
+async def _server_pid(runtime: Runtime, folder: Path) -> int:
+    await runtime.tools()
+    return await pid_in(folder / "server-pid")
