@@ -1,4 +1,4 @@
-"""A store that is slow, fails, and hints late or never; and a node that writes as actors do."""
+"""A store that is slow, fails, is damaged and restored, and hints late or never; nodes as actors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry
 from perdure.entry import Message, Text, text
-from perdure.errors import StoreUnavailableError
+from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.events import MessageUpdate
 from perdure.fact import TurnEnded, TurnStarted
 from perdure.server.feed.feed import Feed
@@ -36,10 +36,11 @@ class Weather:
         self.backlog_bytes = dice.choice((2**20, 2**20, 3000))
         self.restarts = dice.choice((0, 0, 1, 2))
         self.deletions = dice.choice((0, 0, 1, 2))
+        self.damage = dice.choice((0.0, 0.0, 0.0, 0.1))
 
     def clear(self) -> None:
         """From here on nothing goes wrong any more."""
-        self.slow = self.failing = self.hints_lost = 0.0
+        self.slow = self.failing = self.hints_lost = self.damage = 0.0
 
 
 class Sea(MemoryStore):
@@ -50,6 +51,7 @@ class Sea(MemoryStore):
         self._dice = dice
         self._weather = weather
         self.journals: dict[str, list[StoredEntry]] = {}
+        self._damaged_until: dict[str, float] = {}
 
     def _add(self, log: _Log, sealed: Sequence[Entry]) -> Sequence[StoredEntry]:
         stored = super()._add(log, sealed)
@@ -75,6 +77,16 @@ class Sea(MemoryStore):
         if self._dice.random() < self._weather.failing:
             raise StoreUnavailableError("locked")
 
+    def _check_damage(self, session_id: str) -> None:
+        """Sometimes a journal is damaged, for every reader, until somebody restores it."""
+        now = asyncio.get_running_loop().time()
+        if self._dice.random() < self._weather.damage and session_id not in self._damaged_until:
+            self._damaged_until[session_id] = now + self._dice.choice((0.01, 0.3, 3 * HEARTBEAT_S))
+        if self._weather.damage and now < self._damaged_until.get(session_id, now):
+            raise JournalCorruptError(session_id, 1, "an entry", "its sum is wrong")
+        if self._dice.random() < 0.5:
+            self._damaged_until.pop(session_id, None)  # and it may be damaged once more
+
     async def page_entries(
         self,
         session_id: str,
@@ -84,6 +96,7 @@ class Sea(MemoryStore):
         limit: int = 50,
     ) -> Page:
         await self._read()
+        self._check_damage(session_id)
         fewer = self._dice.choice((1, 2, limit))
         page = await super().page_entries(session_id, before=before, after=after, limit=fewer)
         await self.lag()
@@ -97,6 +110,7 @@ class Sea(MemoryStore):
 
     async def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
         await self._read()
+        self._check_damage(session_id)
         stored = await super().load_entry(session_id, entry)
         await self.lag()
         return stored

@@ -244,6 +244,8 @@ class Connection:
             assert data["cursor"].endswith(f".{self.incarnations[session_id]}")
         if data["status"] == "deleted":
             self._gone.add(session_id)
+        elif data["status"] == "unrecoverable":
+            assert "its sum is wrong" in data["cause"]
         elif self._frames > len(self._watcher.ids) and not self._watcher.is_from_now_on:
             assert data["last_seq"] <= self._watcher.at[session_id][1], "a status before its entry"
 

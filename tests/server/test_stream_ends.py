@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import socket
+import struct
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -105,6 +108,35 @@ async def test_a_peer_that_is_gone_without_a_word_is_given_up_after_a_heartbeat(
         with accepted:
             timeout = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert timeout == 7000
+
+
+NOTHING_COMES_IN = struct.pack("HBBI", 0x06, 0, 0, 0)  # a socket filter of one step: keep 0 bytes
+SO_ATTACH_FILTER = 26
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets that go silent are Linux's")
+async def test_a_peer_whose_machine_vanished_is_let_go_within_two_heartbeats() -> None:
+    heartbeat_s = 0.5
+    async with running(settings={"heartbeat_s": heartbeat_s}, dead_peer_s=heartbeat_s) as server:
+        await server.client.post("/v1/sessions", json={"session_id": "s"})
+        port, feed = int(server.base.rpartition(":")[2]), server.service.feed
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        request = "GET /v1/stream?session=s&after=0 HTTP/1.1\r\nHost: localhost\r\n"
+        writer.write(f"{request}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+        await reader.readuntil(b"event: status")
+        assert feed.viewer_count == 1
+        silent = writer.get_extra_info("socket")
+        step = ctypes.create_string_buffer(NOTHING_COMES_IN)
+        program = struct.pack("HL", 1, ctypes.addressof(step))
+        silent.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+        start = time.monotonic()
+        async with asyncio.timeout(20):
+            while feed.viewer_count:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
+        taken = time.monotonic() - start
+        assert heartbeat_s <= taken < 4 * heartbeat_s + 2  # two, and what a busy machine adds
+        assert feed.watched == frozenset()
+        writer.transport.abort()
 
 
 async def test_a_connection_that_is_reset_is_let_go_at_once() -> None:

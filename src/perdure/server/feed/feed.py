@@ -227,7 +227,7 @@ class Feed:
     def _end(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         self._ending[task] = None
-        task.add_done_callback(self._ending.pop)
+        task.add_done_callback(lambda ended: self._ending.pop(ended, None))
 
     def _of(self, session_id: str) -> tuple[Follower, ...]:
         """The followers of a session; of one that was just made anew, of both incarnations."""

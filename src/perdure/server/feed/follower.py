@@ -259,12 +259,22 @@ class Follower:
             await self._read()
             if self.has_ended:
                 return
-            self.last_words = None
+            if self.last_words is not None:
+                await self._tell_of_recovery()
         if not self.is_ready:
             self.is_ready = True
             self._wake(0)
         due, self._due = self._due, []
         self._push(self._tell(due))
+
+    async def _tell_of_recovery(self) -> None:
+        """The journal was damaged, and can be read again: says how the session is now.
+
+        In the next step, which reads up to the entries that the status follows from.
+        """
+        look = await self._look(self.session.id)
+        self.last_words = None
+        self.status(look)
 
     async def _drop_stored_texts(self) -> None:
         """Drops texts of messages that were stored just before this follower began."""

@@ -319,6 +319,8 @@ class Viewer:
                 return
         told = follower.partial_frames()
         latest = follower.latest
+        if latest is not None and latest.last_seq > follower.seq:
+            latest = None  # it could not read up to there
         if latest not in (None, watched.look) and latest.last_seq >= watched.look.last_seq:
             told.append(frame.status(latest, follower.root))
         if follower.last_words is not None:
