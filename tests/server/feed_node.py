@@ -1,4 +1,4 @@
-"""A store that is slow, fails, is damaged and restored, and hints late or never; nodes as actors."""
+"""A store that is slow, fails, is damaged and restored, hints late or never; nodes like actors."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A store that is slow, fails, is damaged and restored, and hints late or never; nodes that write
 turns as an actor does, and die in the middle of them; sessions that are deleted and made anew;
-viewers that read slowly, lose their connection in the middle of a frame, and come again by cursor. A viewer
-checks what it is told as it comes.
+viewers that read slowly, lose their connection in the middle of a frame, and come again by cursor.
+A viewer checks what it is told as it comes.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Follower:
                 if self.last_words is None:
                     log.error("cannot follow a session: %s", error)
                     data = frame.ended(self.writer.session_json, "unrecoverable", str(error))
-                    self.last_words, self.is_ready = data, True
+                    self.last_words = data
                     self._push([Item(0, data, data)])
             except StoreError as error:
                 log.warning("cannot read a followed session, trying again: %s", error)

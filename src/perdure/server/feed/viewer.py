@@ -313,6 +313,8 @@ class Viewer:
             follower.hint()
             return
         if not follower.is_ready:
+            if follower.last_words is not None and not watched.is_damaged:
+                watched.is_damaged = write.add(follower.last_words)
             return
         for item in follower.ring.items_from(follower.ring.start):
             if item.seq > watched.seq and not self._add_entry(watched, item.seq, item.body, write):
@@ -323,10 +325,13 @@ class Viewer:
             latest = None  # it could not read up to there
         if latest not in (None, watched.look) and latest.last_seq >= watched.look.last_seq:
             told.append(frame.status(latest, follower.root))
+        elif watched.is_damaged:  # as this viewer was told, and it could read all of it since
+            told.append(frame.status(latest or watched.look, follower.root))
         if follower.last_words is not None:
             told.append(follower.last_words)
         if not told or write.add(b"".join(told)):  # as of one moment, and so not apart
             watched.look = latest or watched.look
+            watched.is_damaged = False
             watched.position = follower.ring.end
 
     def _collect_listing(self, write: Write) -> None:
