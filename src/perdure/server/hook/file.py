@@ -50,6 +50,8 @@ FOREIGN_EVENTS = frozenset(
 )
 """Events of coding agents that do not occur here."""
 
+TOOL_EVENTS = frozenset({"PreToolUse", "PostToolUse"})
+
 FOREIGN_TYPES = frozenset({"agent", "http", "mcp_tool", "prompt"})
 
 _WITHOUT_EFFECT = {
@@ -135,6 +137,11 @@ class _Reader:
             matcher = Matcher(text or "")
         except ConfigurationError as error:
             raise self._wrong(f"{place}.matcher", f"is not valid: {error}") from error
+        if event in TOOL_EVENTS and "mcp__" in (text or ""):
+            self._leave_out(
+                f"{place}.matcher",
+                "means tools of MCP servers: those of a runtime have their plain names here",
+            )
         for name in sorted(group.keys() - {"matcher", "hooks", "description"}):
             self._leave_out(f"{place}.{name}", "has no effect")
         for number, handler in enumerate(self._list(group["hooks"], f"{place}.hooks")):
@@ -228,7 +235,7 @@ class _Reader:
         tool, parenthesis, _ = rule.partition("(")
         if parenthesis:
             self._leave_out(f"{place}.if", f"is read as {tool.strip()}: the hook runs for each")
-        if event not in ("PreToolUse", "PostToolUse"):
+        if event not in TOOL_EVENTS:
             self._leave_out(f"{place}.if", "is for tools: the hook never runs")
         return tool.strip()
 
