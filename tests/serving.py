@@ -73,6 +73,18 @@ class ServerProcess:
         """kill -9, with everything that it started."""
         self._end(signal.SIGKILL)
 
+    def kill_alone(self) -> None:
+        """kill -9 of the server only: what it started has to notice by itself."""
+        assert self._process is not None
+        self._process.kill()
+        self._end(signal.SIGTERM)
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
         return self._end(signal.SIGTERM)

@@ -16,9 +16,12 @@ from perdure.errors import (
     StoreError,
     UnrecoverableError,
 )
+from perdure.runtimes.late import LateCall
 from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
+from perdure.server.hook.hooks import Hooks
 from perdure.server.journal import JournalStore
+from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused
 from perdure.server.routine.registry import RoutineRegistry
 from perdure.server.routine.table import apply_table, read_table
@@ -27,7 +30,7 @@ from perdure.server.session.expiry import Expiry
 from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
-from perdure.server.session.surroundings import NOTHING, Surroundings
+from perdure.server.surroundings import ServerSurroundings
 from perdure.server.telemetry.appends import (
     AppendListener,
     DiskWatch,
@@ -143,7 +146,9 @@ async def open_service(
     settings: Settings,
     store: JournalStore,
     loops: Loops,
-    surroundings: Surroundings | None = None,
+    *,
+    hooks: Hooks | None = None,
+    plugin_tools: PluginTools | None = None,
 ) -> AsyncIterator[Service]:
     """The service inside the block; on leaving, streams and turns end. The store stays open."""
     disk = DiskWatch()
@@ -155,13 +160,21 @@ async def open_service(
     observer = Observer(feed, listeners)
     hearing.append(GoneWatch(observer))
     expiry = Expiry(observer)
+    runtimes = make_runtimes(settings)
     registry = Registry(
         observe_appends(store, hearing),
         observe_loops(loops, entering),
         expiry,
         limits=settings.limits,
-        surroundings=surroundings or NOTHING,
+        surroundings=ServerSurroundings(
+            hooks, approve=settings.approve, plugin_tools=plugin_tools, runtimes=runtimes
+        ),
     )
+
+    async def keep_late(late: LateCall) -> None:
+        await registry.note_late(late.origin.session_id, late.origin.key, late.result)
+
+    runtimes.on_late = keep_late
     routines = RoutineRegistry(store, registry, loops.prepare)
     wanted = read_table(settings.tables)
     metrics = None
@@ -193,7 +206,6 @@ async def open_service(
         listeners.append(tracing)
         hearing.append(tracing)
         entering.append(tracing.enter)
-    runtimes = make_runtimes(settings)
     keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
     try:
         await routines.keeper.load()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol
+from pathlib import Path
 
 from perdure.entry import Json, ToolCall, ToolResult
 from perdure.errors import ConfigurationError, HookRefusedError
@@ -28,39 +28,9 @@ from perdure.hook import (
 from perdure.loop import Allowed, Refused, ToolSpec, Verdict, Waits
 from perdure.server.hook.hooks import Hooks, go_on
 from perdure.server.plugin_tool import PluginTools
+from perdure.server.runtime.runtimes import Runtimes
 from perdure.server.session.batch import Input
 from perdure.server.session.surroundings import EndSource, NoTools, Scope, StartSource, Toolbox
-
-
-class RuntimeTools(Protocol):
-    """The runtimes of a server, as turns come to them."""
-
-    def check(self, name: str, /) -> None:
-        """Returns if sessions may choose this runtime.
-
-        Raises:
-            ConfigurationError: there is none of this name.
-
-        """
-
-    def toolbox(
-        self, name: str | None, /, *, session_id: str, turn_id: str, owner: str | None
-    ) -> Toolbox | None:
-        """The tools of a runtime for one turn; None where a session that chose none has none."""
-
-
-class NoRuntimes:
-    """A server without runtimes."""
-
-    def check(self, name: str, /) -> None:
-        """Refuses every name."""
-        raise ConfigurationError(f"there is no runtime {name!r}: this server has none")
-
-    def toolbox(
-        self, name: str | None, /, *, session_id: str, turn_id: str, owner: str | None
-    ) -> Toolbox | None:
-        """None."""
-        return None
 
 
 class ServerSurroundings:
@@ -68,16 +38,16 @@ class ServerSurroundings:
 
     def __init__(
         self,
-        hooks: Hooks,
+        hooks: Hooks | None = None,
         *,
         approve: Sequence[str] = (),
         plugin_tools: PluginTools | None = None,
-        runtimes: RuntimeTools | None = None,
+        runtimes: Runtimes | None = None,
     ) -> None:
-        self._hooks = hooks
+        self._hooks = hooks or Hooks((), folder=Path())
         self._approve = tuple(approve)
         self._plugin_tools = plugin_tools
-        self._runtimes = runtimes or NoRuntimes()
+        self._runtimes = runtimes
 
     @property
     def hears_starts(self) -> bool:
@@ -86,17 +56,21 @@ class ServerSurroundings:
 
     def check_runtime(self, name: str, /) -> None:
         """Returns if sessions may choose this runtime."""
+        if self._runtimes is None:
+            raise ConfigurationError(f"there is no runtime {name!r}: this server has none")
         self._runtimes.check(name)
 
     def toolbox(self, scope: Scope, /) -> Toolbox:
         """The tools of the turn's runtime, and those of plugins."""
-        turn_id = scope.turn_id or ""
-        there = self._runtimes.toolbox(
-            scope.runtime, session_id=scope.session_id, turn_id=turn_id, owner=scope.owner
-        )
+        there: Toolbox = NoTools()
+        if self._runtimes is not None and (name := scope.runtime or self._runtimes.default):
+            turn_id = scope.turn_id or ""
+            there = self._runtimes.toolbox(
+                name, session_id=scope.session_id, turn_id=turn_id, owner=scope.owner
+            )
         if self._plugin_tools is None or not self._plugin_tools.names:
-            return there or NoTools()
-        return _Both(self._plugin_tools, there or NoTools(), scope)
+            return there
+        return _Both(self._plugin_tools, there, scope)
 
     async def started(self, scope: Scope, source: StartSource, /) -> None:
         """SessionStart."""

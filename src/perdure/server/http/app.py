@@ -46,7 +46,6 @@ from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session.port import Loops
-from perdure.server.surroundings import ServerSurroundings
 from perdure.stores import open_store
 
 
@@ -97,13 +96,9 @@ def create_app(
                     own_store(served, f"an application in process {os.getpid()}")
                 )
             known = loops or NamedLoops(settings, added)
-            around = ServerSurroundings(
-                hooks,
-                approve=settings.approve,
-                plugin_tools=await asyncio.to_thread(PluginTools, added),
-            )
+            plugin_tools = await asyncio.to_thread(PluginTools, added)
             app.state.service = await stack.enter_async_context(
-                open_service(settings, served, known, around)
+                open_service(settings, served, known, hooks=hooks, plugin_tools=plugin_tools)
             )
             await stack.enter_async_context(_keeping_up(access))
             yield
