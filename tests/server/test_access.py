@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 
 from perdure.fact import SessionOwned
 from perdure.server.http.operation import OPERATIONS, Operation
 from perdure.server.journal import JournalStore
+from perdure.stores.sqlite import SqliteStore
 from perdure.testing.scripted_loop import Hang, Say, ScriptedLoop
 from tests.server.people import People, ids_in, make, people, until
 from tests.server.test_app_refusals import check
@@ -247,3 +249,27 @@ async def test_an_owner_of_a_running_turn_goes_on_having_it(tmp_path: Path) -> N
         assert (await anna.get("/v1/sessions/hers")).json()["status"] == "running"
         stopped = await anna.post("/v1/sessions/hers/stop", json={})
         assert stopped.json()["stopped"] is True
+
+
+async def test_a_damaged_session_of_somebody_else_is_not_there_either(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store, people(tmp_path, store=store) as here:
+        anna, bob = await here.come("anna"), await here.come("bob")
+        await make(anna, "hers", "a secret")
+        await make(bob, "his", "hello")
+        connection = apsw.Connection(str(tmp_path / "s.db"))
+        connection.execute("UPDATE sessions SET header = x'00' WHERE session_id = 'hers'")
+        connection.close()
+        for path in ("hers", "hers/entries", "hers/export"):
+            answer = await bob.get(f"/v1/sessions/{path}")
+            check(answer, 404, "session_not_found")
+        check(await bob.get("/v1/stream?session=hers"), 404, "session_not_found")
+        answer = await bob.post("/v1/sessions", json={"session_id": "hers"})
+        check(answer, 409, "session_exists")
+        answer = await bob.post("/v1/sessions/his/fork", json={"session_id": "hers"})
+        check(answer, 409, "session_exists")
+        assert ids_in(await bob.get("/v1/sessions")) == ["his"]
+        listed = (await anna.get("/v1/sessions")).json()["sessions"]
+        assert [(each["session_id"], each["status"]) for each in listed] == [
+            ("hers", "unrecoverable")
+        ]
+        check(await anna.get("/v1/sessions/hers"), 500, "journal_corrupt")

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from perdure import clock
+from perdure.entry import text
 from perdure.server.access.token_file import edit_tokens, read_tokens, revoke_tokens
 from tests.server.live import Event, EventParser, until
 from tests.server.people import People, make, people
@@ -132,7 +133,10 @@ async def test_a_viewer_who_does_not_read_is_cut_off_when_the_token_is_revoked(
 ) -> None:
     async with people(tmp_path, heartbeat_s=14) as here:
         anna = await here.come("anna")
-        await make(anna, "hers", "x" * 3_000_000)
+        await make(anna, "hers")
+        store = here.server.service.store
+        for _ in range(40):  # more than the sockets take between them
+            await store.append_entries("hers", [text("x" * 50_000) for _ in range(10)])
         port = int(here.server.base.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         request = (
@@ -142,6 +146,7 @@ async def test_a_viewer_who_does_not_read_is_cut_off_when_the_token_is_revoked(
         writer.write(request.encode())
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         await _until_count(here, 1)
+        await asyncio.sleep(0.5)
         revoke_tokens(here.path, "anna")
         await _until_count(here, 0)
         writer.close()
@@ -169,25 +174,29 @@ async def test_a_token_whose_role_changes_begins_anew(here: People) -> None:
     await make(anna, "hers")
     async with stream(anna, "session=hers") as events:
         await until(events, "status")
-        text = here.path.read_text()
-        here.path.write_text(text.replace('role = "user"', 'role = "viewer"'))
+        content = here.path.read_text()
+        here.path.write_text(content.replace('role = "user"', 'role = "viewer"'))
         await rest(events)
     async with stream(anna, "session=hers") as events:
         await until(events, "status")
     check(await anna.post("/v1/sessions/hers/messages", json={"text": "x"}), 403, "not_allowed")
 
 
-async def test_a_token_that_is_revoked_while_its_stream_begins_gets_none(here: People) -> None:
+@pytest.mark.parametrize("verb", ["load_owner", "look"])
+async def test_a_token_that_is_revoked_while_its_stream_begins_gets_none(
+    here: People, verb: str
+) -> None:
     anna = await here.come("anna")
     await make(anna, "hers")
-    load, reached, go_on = here.server.service.store.look, asyncio.Event(), asyncio.Event()
+    store, reached, go_on = here.server.service.store, asyncio.Event(), asyncio.Event()
+    load = getattr(store, verb)
 
     async def slowly(session_id: str) -> Any:
         reached.set()
         await go_on.wait()
         return await load(session_id)
 
-    vars(here.server.service.store)["look"] = slowly
+    vars(store)[verb] = slowly
     opening = asyncio.create_task(anna.get("/v1/stream?session=hers"))
     await reached.wait()
     edit_tokens(here.path, lambda entries: ())
