@@ -36,6 +36,7 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 )
 AT = "2026-01-01T00:00:00Z"
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 UNKNOWN = (
     '{"type":"poll","id":"unknown-tree","created_at":"%(at)s","parent_id":"%(parent)s","n":1e400}',
@@ -91,16 +92,32 @@ def batches() -> list[list[Entry]]:
         fact.ToolDispatched("t1", "c1", "find", {"number": 1234}, "t1:c1"),
         fact.MessageQueued("q1", (Text("and?"),), "steer"),
         fact.MessageDiscarded("q1", "stopped"),
-        fact.ApprovalRequested(
-            "t1", "c2", "look", "not JSON", "costs", True, datetime(2026, 1, 2, tzinfo=UTC)
-        ),
+        fact.ApprovalRequested("t1", "c2", "look", "not JSON", "costs", True, NOON),
         fact.ApprovalAnswered("t1", "c2", True, "go on", {"safe": True}),
         fact.HookRan("PreToolUse", "./hook", {"a": 1}, "out", 0, 0.25, "startup"),
         fact.RuntimeAttached("r1"),
         fact.RuntimeLost("r1", "gone"),
         fact.LateResult("c1", (Text("late"),)),
         fact.SessionStarted("startup"),
-        fact.RoutineFired("daily", AT),
+        fact.RoutineDefined(
+            NOON,
+            (Text("good morning"),),
+            cron="0 9 * * *",
+            zone="Europe/Berlin",
+            session_id="s",
+            incarnation="i",
+            overlap="queue",
+            jitter_s=2.5,
+            origin="configuration",
+            owner="anna",
+        ),
+        fact.RoutineSwitched("paused", NOON, "by hand"),
+        fact.RoutineFired("daily", AT, "r1", "catch_up"),
+        fact.RoutineRunStarted("r1", "s", "i", "m1", "t1"),
+        fact.RoutineRunResent("r1", "t2", 2),
+        fact.RoutineRunEnded("r1", "completed", "t2"),
+        fact.RoutineSkipped(NOON, "overlap"),
+        fact.RoutineMissed(NOON, NOON, None),
         fact.StepStarted("s", 1),
         fact.StepEnded("s", 1, "completed"),
         fact.LoopChosen("shell"),
