@@ -1,12 +1,15 @@
 /** The tool calls that wait for somebody's yes, as their facts tell. Pure. */
-import type { Entry } from "../net/wire";
+import type { ApprovalLook, Entry } from "../net/wire";
 
 export interface Approval {
   callId: string;
   name: string;
   /** What would be done, as the model asked for it. */
   input: unknown;
-  requestedAt: string;
+  /** The entry that has the whole input, where it is too long to be here. */
+  wholeAt: number | null;
+  reason: string | null;
+  expiresAt: string | null;
 }
 
 export type Approvals = ReadonlyMap<string, Approval>;
@@ -22,7 +25,9 @@ export function followApprovals(approvals: Approvals, entry: Entry): Approvals {
         callId,
         name: entry.name ?? "",
         input: entry.arguments ?? null,
-        requestedAt: entry.created_at,
+        wholeAt: null,
+        reason: entry.reason ?? null,
+        expiresAt: entry.expires_at ?? null,
       };
       return new Map([...approvals, [callId, asked]]);
     }
@@ -33,4 +38,22 @@ export function followApprovals(approvals: Approvals, entry: Entry): Approvals {
     default:
       return approvals;
   }
+}
+
+/** The approvals as a look has them; the same ones if they are. */
+export function approvalsOf(looks: readonly ApprovalLook[], known: Approvals): Approvals {
+  if (looks.length === known.size && looks.every(({ call_id }) => known.has(call_id))) return known;
+  return new Map(
+    looks.map((look) => [
+      look.call_id,
+      {
+        callId: look.call_id,
+        name: look.name,
+        input: look.arguments,
+        wholeAt: look.elided ? look.seq : null,
+        reason: look.reason,
+        expiresAt: look.expires_at,
+      },
+    ]),
+  );
 }

@@ -8,7 +8,7 @@
  */
 import { type LiveMessage, placeDelta } from "./live";
 import { addNewer, addOlder, cutAfter, extend, openPath, type Path } from "./path";
-import { type Approvals, followApprovals, NO_APPROVALS } from "./approvals";
+import { type Approvals, approvalsOf, followApprovals, NO_APPROVALS } from "./approvals";
 import type { Delta, Entry, LastTurn, Look, Pending, Status, TranscriptPage, Turn } from "../net/wire";
 
 export interface SessionState {
@@ -46,7 +46,6 @@ export type Action =
   | { type: "older"; before: string; page: TranscriptPage }
   | { type: "newer"; after: string; page: TranscriptPage }
   | { type: "jumped"; path: Path }
-  | { type: "approvals"; approvals: Approvals }
   | { type: "refetching" }
   | { type: "refetched"; page: TranscriptPage }
   | { type: "refetch_failed" };
@@ -69,7 +68,7 @@ export function openSession(look: Look, page: TranscriptPage): SessionState {
     queued: look.queued ?? [],
     statusSeq: seq,
     live: [],
-    approvals: NO_APPROVALS,
+    approvals: approvalsOf(look.approvals ?? [], NO_APPROVALS),
     isStale: false,
     hasGap: false,
     meanwhile: null,
@@ -91,8 +90,6 @@ export function reduce(state: SessionState, action: Action): SessionState {
       return withPath(state, addNewer(state.path, action.after, action.page));
     case "jumped":
       return { ...state, path: action.path, isStale: false };
-    case "approvals":
-      return { ...state, approvals: action.approvals };
     case "refetching":
       return { ...state, isStale: false, meanwhile: [] };
     case "refetched":
@@ -108,7 +105,7 @@ function takeEntry(state: SessionState, entry: Entry, cursor: string | null): Se
   let next: SessionState = { ...state, seq: entry.seq, cursor: cursor ?? state.cursor };
   if (next.meanwhile !== null) next.meanwhile = [...next.meanwhile, entry];
   next = place(next, entry);
-  next.approvals = followApprovals(next.approvals, entry);
+  if (entry.seq > next.statusSeq) next.approvals = followApprovals(next.approvals, entry);
   if (entry.seq > next.statusSeq) next = follow(next, entry);
   else next = settle(next);
   return next;
@@ -202,6 +199,7 @@ function takeStatus(state: SessionState, look: Look): SessionState {
     turn: look.turn ?? null,
     lastTurn: look.last_turn ?? state.lastTurn,
     queued: look.queued ?? state.queued,
+    approvals: look.approvals === undefined ? state.approvals : approvalsOf(look.approvals, state.approvals),
     statusSeq: seq,
   });
 }

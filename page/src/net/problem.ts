@@ -10,9 +10,9 @@ export class Problem extends Error {
     super(detail);
   }
 
-  /** Whether the request may have been lost on its way, so that the same one may be sent again. */
+  /** Whether the request may have been lost on its way, or came too soon: the same one may be sent again. */
   get isUnreached(): boolean {
-    return this.status === 0 || this.status === 502 || this.status === 503 || this.status === 504;
+    return [0, 429, 502, 503, 504].includes(this.status);
   }
 
   get isAbsence(): boolean {

@@ -51,6 +51,7 @@ export interface Entry {
   name?: string;
   arguments?: unknown;
   approve?: boolean;
+  expires_at?: string | null;
   policy?: Policy;
 }
 
@@ -99,8 +100,21 @@ export interface Look {
   queued?: readonly Pending[];
   /** Messages wait and nothing runs them by itself. */
   held?: boolean;
+  /** The calls that a session which is `waiting` waits for. */
+  approvals?: readonly ApprovalLook[];
   /** The beginning of its first message. */
   title?: string | null;
+}
+
+export interface ApprovalLook {
+  call_id: string;
+  name: string;
+  arguments: unknown;
+  /** The arguments are too long for a look: they are whole in the entry of this `seq`. */
+  elided: boolean;
+  reason: string | null;
+  expires_at: string | null;
+  seq: number;
 }
 
 export interface Delta {

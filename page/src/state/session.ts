@@ -1,6 +1,5 @@
 /** The session that is shown: opened, streamed, and opened anew where its cursor is no longer good. */
 import { effect, signal } from "@preact/signals";
-import { NO_APPROVALS, followApprovals } from "../model/approvals";
 import { openMiddle } from "../model/path";
 import { type Action, openSession, reduce, type SessionState } from "../model/session";
 import * as api from "../net/api";
@@ -63,7 +62,6 @@ export async function open(): Promise<void> {
   if (mine !== opening || opened === null) return;
   session.value = opened;
   restream();
-  if (opened.status === "waiting") void findApprovals(opened);
 }
 
 async function openPatiently(id: string, mine: number): Promise<SessionState | null> {
@@ -86,15 +84,6 @@ async function openPatiently(id: string, mine: number): Promise<SessionState | n
     }
   }
   return null;
-}
-
-/** Which calls wait is in their facts; the facts of the turn that waits are near the end. */
-async function findApprovals({ sessionId: id }: SessionState): Promise<void> {
-  await attempt(async () => {
-    const { entries } = await api.readEntries(id, { limit: 200 });
-    if (session.peek()?.sessionId !== id) return;
-    dispatch({ type: "approvals", approvals: entries.reduce(followApprovals, NO_APPROVALS) });
-  });
 }
 
 listen({

@@ -1,3 +1,4 @@
+import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { SessionState } from "../../model/session";
 import { stopTurn } from "../../net/api";
@@ -10,6 +11,9 @@ import { Icon } from "../part/Icon";
 import { Attachments, readFiles } from "./Attachments";
 
 const LONGEST_DELAY_MS = 5_000;
+
+/** The loops that said that they cannot be steered; only the loop itself knows. */
+const unsteerable = signal<ReadonlySet<string>>(new Set());
 
 type Sending = "no" | "sending" | "retrying";
 
@@ -71,6 +75,7 @@ export function Composer({ state }: { state: SessionState }) {
     for (let delayMs = 400; !isAbandoned; delayMs = Math.min(delayMs * 2, LONGEST_DELAY_MS)) {
       try {
         await send(sessionId, parts, key, policy);
+        if (policy === "steer") say("It joins the running turn at its next step.");
         void saveFiles(sessionId, []);
         if (isAbandoned) saveDraftIfSent(sessionId, key);
         else {
@@ -80,6 +85,12 @@ export function Composer({ state }: { state: SessionState }) {
         break;
       } catch (error) {
         if (isAbandoned) break;
+        if (error instanceof Problem && error.code === "steering_unsupported") {
+          unsteerable.value = new Set([...unsteerable.value, loopOf(state)]);
+          say("This loop cannot be steered: the message waits for its turn instead.");
+          policy = "queue";
+          continue;
+        }
         if (!(error instanceof Problem && error.isUnreached)) {
           report(error);
           break;
@@ -185,6 +196,18 @@ export function Composer({ state }: { state: SessionState }) {
           <span id="composer-keys" class="keys">
             {isRunning ? "Enter queues · Ctrl+Enter interrupts" : "Enter sends · Shift+Enter for a new line"}
           </span>
+          {isRunning && !isEmpty && !unsteerable.value.has(loopOf(state)) && (
+            <button
+              type="button"
+              class="quiet"
+              data-testid="steer"
+              title="Join the running turn at its next step"
+              disabled={sending !== "no"}
+              onClick={() => void submit("steer")}
+            >
+              Steer
+            </button>
+          )}
           {isRunning && !isEmpty && (
             <button
               type="button"
@@ -224,6 +247,8 @@ export function Composer({ state }: { state: SessionState }) {
     </form>
   );
 }
+
+const loopOf = ({ loop }: SessionState): string => loop ?? "";
 
 function placeholder(isRunning: boolean, isWaiting: boolean): string {
   if (isRunning) return "Write the next message";

@@ -27,7 +27,7 @@ export function Problem({ id, problem, look }: ProblemProps) {
     );
   }
   return (
-    <section class="unrecoverable" data-testid="unrecoverable" aria-label="This session is unrecoverable">
+    <section class="damaged" data-testid="unrecoverable" aria-label="This session is unrecoverable">
       <div data-testid="session-problem">
         <h2>
           <Icon name="warning" size={20} /> This session cannot be opened

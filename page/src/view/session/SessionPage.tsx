@@ -38,7 +38,7 @@ export function SessionPage({ id }: { id: string }) {
         state !== null && (
           <>
             <Transcript state={state} />
-            {state.status !== "deleted" && (
+            {state.status !== "deleted" && state.status !== "unrecoverable" && (
               <footer>
                 <Queue state={state} />
                 <Composer state={state} key={id} />

@@ -1,9 +1,11 @@
 import { useState } from "preact/hooks";
 import type { Approval } from "../../model/approvals";
-import { type Answer, answerApproval } from "../../net/api";
+import { type Answer, answerApproval, sessionUrl } from "../../net/api";
 import { parseJson, showJson } from "../../net/json";
 import type { Elision } from "../../net/wire";
 import { attempt } from "../../state/notice";
+import { visibleText } from "../../text/visible";
+import { Time } from "../part/Time";
 import { Code } from "./Code";
 import { Elided } from "./Elided";
 
@@ -12,15 +14,19 @@ interface ApprovalFormProps {
   approval: Approval;
 }
 
-const isElided = (value: unknown): value is Elision =>
-  typeof value === "object" && value !== null && (value as { elided?: unknown }).elided === true;
+/** Where the input is whole, if it is too long to be here. */
+function hrefOfWhole(sessionId: string, { input, wholeAt }: Approval): string | null {
+  if (wholeAt !== null) return sessionUrl(sessionId, `/entries/${wholeAt}/fields/arguments`).href;
+  const elision = input as Partial<Elision> | null;
+  return typeof elision === "object" && elision?.elided === true ? (elision.href ?? null) : null;
+}
 
 /** What would be done, in full, and the answer: yes, yes with other input, or no with a reason. */
 export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
   const [input, setInput] = useState<string | null>(null);
   const [reason, setReason] = useState("");
   const [isBusy, setBusy] = useState(false);
-  const asked = approval.input;
+  const href = hrefOfWhole(sessionId, approval);
 
   const answer = async (isApproved: boolean): Promise<void> => {
     setBusy(true);
@@ -35,6 +41,7 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
 
   return (
     <div class="approval" data-testid="approval">
+      {approval.reason && <p>{visibleText(approval.reason)}</p>}
       <h3>It would run with this input</h3>
       {input !== null ? (
         <textarea
@@ -45,10 +52,15 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
           data-testid="approval-input"
           onInput={(event) => setInput(event.currentTarget.value)}
         />
-      ) : isElided(asked) ? (
-        <Elided href={asked.href} bytes={asked.bytes} name="input.json" />
+      ) : href !== null ? (
+        <Elided href={href} bytes={undefined} name="input.json" />
       ) : (
-        <Code text={showJson(asked)} label="Copy the input" />
+        <Code text={showJson(approval.input)} label="Copy the input" />
+      )}
+      {approval.expiresAt !== null && (
+        <p class="hint">
+          Without an answer it counts as denied from <Time at={approval.expiresAt} /> on.
+        </p>
       )}
       <label class="reason">
         <span class="unseen">Reason</span>
@@ -60,12 +72,12 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
         />
       </label>
       <div class="actions">
-        {!isElided(asked) && (
+        {href === null && (
           <button
             type="button"
             class="quiet"
             data-testid="approval-edit"
-            onClick={() => setInput(input === null ? JSON.stringify(asked, null, 2) : null)}
+            onClick={() => setInput(input === null ? JSON.stringify(approval.input, null, 2) : null)}
           >
             {input === null ? "Change the input" : "As it was"}
           </button>

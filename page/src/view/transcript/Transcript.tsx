@@ -86,7 +86,7 @@ export function Transcript({ state }: { state: SessionState }) {
               Earlier messages
             </button>
           )}
-          {blocks.length === 0 && live.length === 0 && !isActive && (
+          {blocks.length === 0 && live.length === 0 && state.status === "idle" && (
             <div class="empty">
               <h2>Nothing here yet</h2>
               <p class="hint">{hintOf(state.loop ?? defaultLoop.value)}</p>
