@@ -289,3 +289,17 @@ async def test_the_log_never_has_the_token(lines: Lines) -> None:
     told = [line for line in lines.found if line["logger"] != "httpx"]  # which is the test's own
     assert told
     assert token not in json.dumps(told)
+
+
+async def test_a_loop_that_fails_is_logged_with_its_session_and_turn(lines: Lines) -> None:
+    def make() -> Loop:
+        async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+            yield MessageEnded((Text("x"),))
+            raise ZeroDivisionError("a bug of the loop")
+
+        return loop
+
+    async with running(make) as server:
+        sent = await play(server)
+    (line,) = [line for line in lines.found if "ZeroDivisionError" in line.get("exception", "")]
+    assert (line["session_id"], line["turn_id"]) == ("s", sent["turn_id"])

@@ -102,6 +102,7 @@ class Follower:
         partials: Callable[[str], Sequence[Partial]],
     ) -> None:
         self.session = session
+        self._about = {"session_id": session.id}
         self.root = root
         self.writer = EntryWriter(session.id, root)
         self.seq = seq
@@ -227,15 +228,18 @@ class Follower:
                 self._end(frame.ended(self.writer.session_json, "deleted"))
             except UnrecoverableError as error:
                 if self.last_words is None:
-                    log.error("cannot follow a session: %s", error)
+                    log.error("cannot follow a session: %s", error, extra=self._about)
                     data = frame.ended(self.writer.session_json, "unrecoverable", str(error))
                     self.last_words = data
                     self._push([Item(0, data, data)])
             except StoreError as error:
-                log.warning("cannot read a followed session, trying again: %s", error)
+                says = "cannot read a followed session, trying again: %s"
+                log.warning(says, error, extra=self._about)
             except Exception:  # the outermost frame of this task
                 log.exception(
-                    "following session %r failed; its viewers are let go", self.session.id
+                    "following session %r failed; its viewers are let go",
+                    self.session.id,
+                    extra=self._about,
                 )
                 self.has_ended = True
                 self._wake(1)

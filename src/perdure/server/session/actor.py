@@ -116,24 +116,32 @@ class Actor(Player):
         try:
             await self._surroundings.waits(self._scope(turn_id), asked)
         except PerdureError as error:
-            _log.warning("session %r waits, and nobody was told: %s", self.session_id, error)
+            _log.warning(
+                "session %r waits, and nobody was told: %s",
+                self.session_id,
+                error,
+                extra={"session_id": self.session_id, "turn_id": turn_id},
+            )
 
     async def _end_somehow(self, turn: Turn, ending: Coroutine[Any, Any, None]) -> None:
         """Ends the turn, or loses it: one that nobody ends would run for ever."""
         try:
             await ending
         except PerdureError as error:
-            _log.warning("turn %s of session %r: %s", turn.turn_id, self.session_id, error)
+            said = (turn.turn_id, self.session_id, error)
+            _log.warning("turn %s of session %r: %s", *said, extra=turn.about)
             if self._turn is turn:
                 self.fail(error)
         except Exception as error:
-            _log.exception("turn %s of session %r", turn.turn_id, self.session_id)
+            whose = (turn.turn_id, self.session_id)
+            _log.exception("turn %s of session %r", *whose, extra=turn.about)
             self.fail(StoreError(f"the turn's end could not be stored: {describe(error)}"))
 
     async def _expire(self, turn: Turn, limit_s: float) -> None:
         """Asks a turn to end that outlives its time limit."""
         await clock.sleep(limit_s)
-        _log.warning("turn %s of session %r: time limit", turn.turn_id, self.session_id)
+        whose = (turn.turn_id, self.session_id)
+        _log.warning("turn %s of session %r: time limit", *whose, extra=turn.about)
         turn.ask_to_end("failed", f"it ran for more than {limit_s:g} s, the time limit of a turn")
 
     async def _let_go(self, turn: Turn) -> None:
@@ -153,6 +161,7 @@ class Actor(Player):
                 turn.turn_id,
                 self.session_id,
                 GRACE_S,
+                extra=turn.about,
             )
             self._leave(turn)
             self._stuck.add(turn.task)
@@ -294,7 +303,9 @@ class Actor(Player):
         try:
             await self._surroundings.ended(self._scope_of_session(), source)
         except PerdureError as error:
-            _log.warning("session %r ended, and a hook failed: %s", self.session_id, error)
+            said = (self.session_id, error)
+            about = {"session_id": self.session_id}
+            _log.warning("session %r ended, and a hook failed: %s", *said, extra=about)
 
     async def before_compaction(self) -> None:
         """Asks whether the session may be compacted.

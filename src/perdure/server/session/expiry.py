@@ -122,4 +122,7 @@ class Expiry:
         except (ApprovalNotFoundError, ApprovalAnsweredError, SessionNotFoundError):
             return
         except PerdureError as error:
-            _log.warning("call %r of session %r has expired: %s", call_id, session_id, error)
+            about = {"session_id": session_id}
+            _log.warning(
+                "call %r of session %r has expired: %s", call_id, session_id, error, extra=about
+            )

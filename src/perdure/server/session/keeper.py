@@ -35,7 +35,8 @@ class Keeper:
         try:
             await self._store.put_snapshot(self._session_id, snapshot)
         except PerdureError as error:
-            _log.warning("no snapshot of session %r: %s", self._session_id, error)
+            about = {"session_id": self._session_id}
+            _log.warning("no snapshot of session %r: %s", self._session_id, error, extra=about)
         else:
             await self.prune()
 
@@ -44,7 +45,10 @@ class Keeper:
         try:
             await self._store.prune_snapshots(self._session_id)
         except PerdureError as error:
-            _log.warning("old snapshots of session %r stay: %s", self._session_id, error)
+            about = {"session_id": self._session_id}
+            _log.warning(
+                "old snapshots of session %r stay: %s", self._session_id, error, extra=about
+            )
 
     async def close(self) -> None:
         """Waits for what is being saved."""

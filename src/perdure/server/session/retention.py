@@ -43,10 +43,18 @@ async def expire(registry: Registry, age: timedelta, *, dry_run: bool) -> Sequen
     expired: list[str] = []
     for look in await find_expired(registry, age):
         since = look.last_activity.isoformat()
+        about = {"session_id": look.session_id}
         if dry_run:
-            _log.info("retention would delete session %r, last active %s", look.session_id, since)
+            _log.info(
+                "retention would delete session %r, last active %s",
+                look.session_id,
+                since,
+                extra=about,
+            )
         elif await registry.expire(look.session_id, clock.now() - age):
-            _log.info("retention deleted session %r, last active %s", look.session_id, since)
+            _log.info(
+                "retention deleted session %r, last active %s", look.session_id, since, extra=about
+            )
         else:
             continue
         expired.append(look.session_id)

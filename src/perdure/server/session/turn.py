@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from perdure.context import RunContext
@@ -77,6 +77,12 @@ class Turn:
             self.is_asked.set()
         self.task.cancel()
 
+    @property
+    def about(self) -> Mapping[str, str]:
+        """What lines of the log about it tell of it."""
+        about = {"turn_id": self.turn_id}
+        return about if self._context is None else {"session_id": self._context.session_id} | about
+
     def outcome(self) -> tuple[TurnReason, str | None]:
         """How the finished run ended, and why; a loop's own error is logged with its stack."""
         if self.task.cancelled():
@@ -89,7 +95,7 @@ class Turn:
         if isinstance(error, RuntimeLostError):
             return self._asked or ("interrupted", describe(error))
         if not isinstance(error, PerdureError):
-            _log.error("turn %s: the loop failed", self.turn_id, exc_info=error)
+            _log.error("turn %s: the loop failed", self.turn_id, exc_info=error, extra=self.about)
         return self._asked or ("failed", describe(error))
 
     @property
