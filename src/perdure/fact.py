@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from msgspec import field
+
 from perdure.entry import Json, Parts, ResultParts, _Entry
 
 Source = Literal["user", "routine", "workflow", "hook"]
@@ -167,7 +169,7 @@ class RoutineDefined(Fact, tag="routine_defined", frozen=True, omit_defaults=Tru
     every_s: float | None = None
     starts_at: datetime | None = None
     at: datetime | None = None
-    session_id: str | None = None
+    session_id: str | None = field(name="to_session", default=None)  # that name is reserved
     incarnation: str | None = None
     loop: str | None = None
     fork_of: str | None = None
@@ -204,7 +206,7 @@ class RoutineRunStarted(Fact, tag="routine_run_started", frozen=True, omit_defau
     """The message of a run was accepted by its session; `attempt` counts its turns from 1."""
 
     run_id: str
-    session_id: str
+    session_id: str = field(name="to_session")
     incarnation: str
     message_id: str
     turn_id: str

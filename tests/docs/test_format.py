@@ -65,7 +65,7 @@ def rows_of_the_code() -> Iterator[Row]:
                 continue  # the header, which has a table of its own
             required = field.default is msgspec.NODEFAULT
             absent = "required" if required else spelled_default(field.default)
-            yield f"`{tag}`", f"`{field.name}`", spelled(field.type), absent
+            yield f"`{tag}`", f"`{field.encode_name}`", spelled(field.type), absent
 
 
 def spelled_default(default: object) -> str:
