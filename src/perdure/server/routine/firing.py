@@ -42,19 +42,20 @@ from perdure.fact import (
     RunReason,
 )
 from perdure.server.journal import JournalStore
+from perdure.server.keeping.outcome import (
+    Ended,
+    Going,
+    is_quarantined,
+    outcome_of,
+    was_accepted,
+)
+from perdure.server.keeping.port import Sessions
 from perdure.server.routine.definition import Definition
 from perdure.server.routine.identity import (
     ended_id_of,
     message_key_of,
     new_session_id_of,
     started_id_of,
-)
-from perdure.server.routine.outcome import (
-    Ended,
-    Going,
-    is_quarantined,
-    outcome_of,
-    was_accepted,
 )
 from perdure.server.routine.plan import (
     ON_TIME,
@@ -63,7 +64,6 @@ from perdure.server.routine.plan import (
     late_reason,
     plan,
 )
-from perdure.server.routine.port import Sessions
 from perdure.server.routine.routine import Routine
 from perdure.server.routine.state import MOST_OPEN, Run
 from perdure.server.session.idempotency import message_id_of, turn_id_of

@@ -25,6 +25,7 @@ from perdure.errors import (
 from perdure.fact import Fact, Origin, RoutineFired, RoutineSwitched
 from perdure.run import complete
 from perdure.server.journal import JournalStore
+from perdure.server.keeping.port import Sessions
 from perdure.server.routine.definition import (
     Definition,
     Wanted,
@@ -43,7 +44,6 @@ from perdure.server.routine.look import (
     look_at,
     lost_look,
 )
-from perdure.server.routine.port import Sessions
 from perdure.server.routine.routine import Routine, create_routine
 from perdure.server.routine.schedule import find_zone, say
 
@@ -165,7 +165,7 @@ class RoutineRegistry:
         With a `scope` those of this principal. O(limit) looks; a routine whose journal cannot be
         read is among them, for who has all of them.
         """
-        kept = {each.routine_id for each in self.keeper.routines() if _is_of(each, scope)}
+        kept = {each.routine_id for each in self.keeper.kept() if _is_of(each, scope)}
         ids = sorted(kept if scope is not None else kept | self.keeper.lost.keys())
         found = [each for each in ids if after is None or each > after]
         shown = [self._look(each) for each in found[:limit]]

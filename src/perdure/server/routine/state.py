@@ -7,14 +7,14 @@ without reading a journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.codec import Entry, StoredEntry, encode
+from perdure.codec import StoredEntry, encode
 from perdure.entry import Opaque
 from perdure.errors import StateUnreplayableError
 from perdure.fact import (
@@ -88,11 +88,6 @@ def fold(state: State, entries: Iterable[StoredEntry]) -> State:
     for stored in entries:
         state = apply(state, stored)
     return state
-
-
-def place(state: State, entries: Sequence[Entry]) -> list[StoredEntry]:
-    """The entries as they will be stored after this state."""
-    return [StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1)]
 
 
 def apply(state: State, stored: StoredEntry) -> State:

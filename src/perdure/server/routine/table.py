@@ -57,7 +57,7 @@ async def apply_table(registry: RoutineRegistry, wanted: Mapping[str, Wanted]) -
             await _apply(registry, name, each)
         except PerdureError as error:
             _log.error("[%s.%s]: %s", TABLE, name, error)
-    for routine in registry.keeper.routines():
+    for routine in registry.keeper.kept():
         definition = routine.state.definition
         is_ours = definition is not None and definition.origin == "configuration"
         if is_ours and routine.routine_id not in wanted and routine.state.status == "enabled":
@@ -65,7 +65,7 @@ async def apply_table(registry: RoutineRegistry, wanted: Mapping[str, Wanted]) -
 
 
 async def _apply(registry: RoutineRegistry, name: str, wanted: Wanted) -> None:
-    known = {each.routine_id: each for each in registry.keeper.routines()}.get(name)
+    known = {each.routine_id: each for each in registry.keeper.kept()}.get(name)
     if known is None:
         await registry.create(name, wanted, origin="configuration")
         return

@@ -1,4 +1,4 @@
-"""What routines need of the server's sessions: the verbs that any client has.
+"""What routines and workflows need of the server's sessions: the verbs that any client has.
 
 `Registry` is one. Nothing here wakes a session but `send`, `stop`, `resend` and `discard_queued`.
 """
@@ -15,7 +15,7 @@ from perdure.server.session.look import SessionLook
 
 
 class Sessions(Protocol):
-    """The sessions that routines send into."""
+    """The sessions that they send into."""
 
     @property
     def is_closing(self) -> bool:
@@ -25,6 +25,7 @@ class Sessions(Protocol):
         self,
         session_id: str | None = None,
         loop: str | None = None,
+        runtime: str | None = None,
         *,
         owner: str | None = None,
     ) -> tuple[SessionLook, bool]:

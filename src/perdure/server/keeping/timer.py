@@ -1,6 +1,6 @@
-"""One timer for all routines: a heap of when each has to be attended to, and one task that sleeps.
+"""One timer for all that is kept: a heap of when each is due, and one task that sleeps.
 
-Between due times it costs a glance at the clock each minute, whatever the number of routines: a
+Between due times it costs a glance at the clock each minute, whatever the number of them: a
 clock that somebody sets forward is noticed by nothing else.
 """
 

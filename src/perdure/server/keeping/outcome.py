@@ -1,20 +1,20 @@
-"""What became of a run's message, as its session's journal says: read, and never woken."""
+"""What became of a message that was sent, as its session's journal says: read, and never woken."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
 
 from perdure.errors import EntryNotFoundError
 from perdure.fact import RunReason, TurnEnded
 from perdure.server.journal import JournalStore
-from perdure.server.routine.port import Sessions
-from perdure.server.routine.state import Run
+from perdure.server.keeping.port import Sessions
 from perdure.server.session.idempotency import ended_id_of, queued_id_of
 from perdure.server.session.look import SessionLook
 
 
 class Going(NamedTuple):
-    """The run has not ended: its turn runs, or its message waits behind another turn.
+    """It has not ended: its turn runs, or the message waits behind another turn.
 
     `held`: nothing runs, and the message waits until the queue goes on.
     """
@@ -23,12 +23,36 @@ class Going(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The run's turn has ended. `quarantined`: the server died in it too often."""
+    """Its turn has ended; `ended_at` is known where that is stored.
+
+    `quarantined`: the server died in it too often.
+    """
 
     reason: RunReason
     cause: str | None = None
     quarantined: bool = False
     is_last: bool = False
+    ended_at: datetime | None = None
+
+
+class Sending(Protocol):
+    """A message that was accepted, and its turn; `None`s where it was not."""
+
+    @property
+    def session_id(self) -> str | None:
+        """Of which session."""
+
+    @property
+    def incarnation(self) -> str | None:
+        """Of that session."""
+
+    @property
+    def message_id(self) -> str | None:
+        """The message."""
+
+    @property
+    def turn_id(self) -> str | None:
+        """The turn that it started, or will."""
 
 
 async def find_end(
@@ -61,9 +85,9 @@ async def was_accepted(
 
 
 async def outcome_of(
-    store: JournalStore, sessions: Sessions, run: Run, *, is_looked_at: bool
+    store: JournalStore, sessions: Sessions, run: Sending, *, is_looked_at: bool
 ) -> Going | Ended:
-    """What became of a run whose message was accepted.
+    """What became of a message that was accepted.
 
     Unless `is_looked_at`, only a stored end is looked for, which is cheap and all that can come of
     a turn that runs here.
@@ -85,7 +109,7 @@ async def outcome_of(
     last = look.last_turn
     is_last = look.turn is None and last is not None and last.turn_id == turn_id
     if end is not None:
-        return Ended(end.reason, end.cause, end.crashed and end.reason == "failed", is_last)
+        return _ended(end, is_last=is_last)
     if is_last and last is not None:  # the server died in it, and nobody has woken the session
         return Ended(last.reason, last.cause, last.reason == "failed", is_last=True)
     if look.turn is not None and look.turn.turn_id == turn_id:
@@ -94,10 +118,15 @@ async def outcome_of(
         return Going("held" if look.held else "queued")
     end = await find_end(store, session_id, run.incarnation, turn_id)
     if end is not None:  # it was stored between the two readings
-        return Ended(end.reason, end.cause, end.crashed and end.reason == "failed")
+        return _ended(end, is_last=False)
     if await _has(store, session_id, turn_id):
         return Going("running")
     return Ended("discarded", "its message was discarded while it waited")
+
+
+def _ended(end: TurnEnded, *, is_last: bool) -> Ended:
+    is_quarantined = end.crashed and end.reason == "failed"
+    return Ended(end.reason, end.cause, is_quarantined, is_last, end.created_at)
 
 
 async def _has(store: JournalStore, session_id: str, entry_id: str) -> bool:

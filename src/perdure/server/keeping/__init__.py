@@ -1,0 +1,1 @@
+"""What routines and workflows share: a journal each, kept in memory and attended to."""

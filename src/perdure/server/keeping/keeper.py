@@ -1,0 +1,261 @@
+"""What is kept in memory is attended to when something is due or has happened.
+
+Everything that it does follows from its journal and its sessions', so a keeper that starts does
+what one that never stopped would do next. Of several nodes each may try; the journals decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from perdure import clock
+from perdure.errors import PerdureError, SessionNotFoundError, StoreError, UnrecoverableError
+from perdure.server.journal import JournalStore
+from perdure.server.keeping.ledger import Ledger
+from perdure.server.keeping.port import Sessions
+from perdure.server.keeping.timer import Timer
+from perdure.store import Kind, Session
+
+PAGE = 200
+AT_ONCE = 32
+"""How many are attended to at the same time."""
+
+MOST_RETRY_S = 300.0
+
+_REFUSALS = (StoreError, UnrecoverableError)
+
+K = TypeVar("K", bound=Ledger[Any])
+
+
+class Keeper(ABC, Generic[K]):
+    """Those in memory. Inside `keeping` what is due is started, and what ends is seen."""
+
+    kind: Kind
+
+    def __init__(self, store: JournalStore, sessions: Sessions) -> None:
+        self.journals = store.of_kind(self.kind)
+        self.timer = Timer(lambda name: self.call(name, thorough=True))
+        self._log = logging.getLogger(f"perdure.{self.kind}")
+        self._store = store
+        self._sessions = sessions
+        self._kept: dict[str, K] = {}
+        self._watched: dict[str, set[str]] = {}
+        self._watching: dict[str, frozenset[str]] = {}
+        self._wanted: dict[str, bool] = {}
+        self._stale: set[str] = set()
+        self._attending: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._is_keeping = False
+
+    @abstractmethod
+    async def load(self) -> None:
+        """Reads which there are.
+
+        Raises:
+            StoreError: the store cannot be read.
+
+        """
+
+    @abstractmethod
+    async def load_one(self, session: Session) -> None:
+        """Keeps the one with this journal, if it is to be kept."""
+
+    @abstractmethod
+    async def attend(self, one: K, *, thorough: bool) -> None:
+        """Does everything of this one that can be done now; the caller holds its lock.
+
+        Unless it is `thorough`, of a turn that runs only its stored end is looked for.
+        """
+
+    @abstractmethod
+    def sessions_of(self, one: K) -> Iterable[str]:
+        """The sessions whose growth may mean something to it."""
+
+    @abstractmethod
+    def wake_at(self, one: K) -> datetime | None:
+        """When something of it is due."""
+
+    def is_open(self, one: K) -> bool:
+        """Whether something was left open that a start goes on with."""
+        return any(True for _ in self.sessions_of(one))
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Keeps them inside the block: what was left open goes on, what is due starts."""
+        ends = [
+            self._store.subscribe(self._session_grew),
+            self.journals.subscribe(self._journal_grew),
+        ]
+        self._is_keeping = True
+        for one in self._kept.values():
+            self.settle(one)
+            if self.is_open(one):
+                self.call(one.name, thorough=True)
+        keeping_time = asyncio.create_task(self.timer.run())
+        try:
+            yield
+        finally:
+            self._is_keeping = False
+            for end in ends:
+                end()
+            tasks = [keeping_time, *self._attending.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def until_rest(self) -> None:
+        """Returns when none is being attended to."""
+        while self._attending:
+            await asyncio.wait(list(self._attending.values()))
+
+    def kept(self) -> Sequence[K]:
+        """All that are kept."""
+        return tuple(self._kept.values())
+
+    def find_kept(self, name: str) -> K | None:
+        """The one of this id, if it is kept."""
+        return self._kept.get(name)
+
+    def has(self, session: Session) -> bool:
+        """Whether this very one is kept: there is never a second object of one."""
+        known = self._kept.get(session.id)
+        return known is not None and known.incarnation == session.incarnation
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, one: K) -> K:
+        """Keeps it, in the place of another one of the same id; the one that is kept."""
+        if self.has(one.session):
+            return self._kept[one.name]
+        self.forget(one.name)
+        self._kept[one.name] = one
+        self.settle(one)
+        return one
+
+    def forget(self, name: str) -> None:
+        """Keeps it no more: it is gone."""
+        one = self._kept.get(name)
+        if one is not None:
+            one.is_gone = True
+        self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Keeps it no more."""
+        self._kept.pop(name, None)
+        self.timer.set(name, None)
+        self._watch(name, frozenset())
+
+    def call(self, name: str, *, thorough: bool) -> None:
+        """Attends to it soon; once, however often it is called meanwhile."""
+        if not self._is_keeping:
+            return
+        self._wanted[name] = thorough or self._wanted.get(name, False)
+        if name not in self._attending:
+            self._attending[name] = asyncio.create_task(self._attend(name))
+
+    async def _attend(self, name: str) -> None:
+        try:
+            while name in self._wanted:
+                thorough = self._wanted.pop(name)
+                async with self._room:
+                    await self._attend_once(name, thorough=thorough)
+        finally:
+            del self._attending[name]
+
+    async def _attend_once(self, name: str, *, thorough: bool) -> None:
+        is_stale = name in self._stale
+        self._stale.discard(name)
+        one = self._kept.get(name)
+        if one is None:
+            if is_stale:
+                await self.find(name)
+            return
+
+        async def step() -> None:
+            if is_stale:
+                await one.catch_up()
+            await self.attend(one, thorough=thorough)
+
+        try:
+            await self.hold(one, step)
+        except PerdureError as error:
+            if not one.is_gone:
+                self._log.warning("%s %r, trying again: %s", self.kind, name, error)
+            elif is_stale:
+                await self.find(name)  # one that was made anew has its id now
+        except Exception:  # outermost frame of one: its fault must not end the others
+            self._log.exception("%s %r", self.kind, name)
+
+    async def hold(self, one: K, step: Callable[[], Awaitable[None]]) -> None:
+        """Runs a step of it under its lock, and sees to what follows from it.
+
+        Raises:
+            PerdureError: the reading's `not_found`: it is gone. And what the step raises.
+
+        """
+        async with one.lock:
+            if one.is_gone:
+                raise one.reading.not_found(one.name)
+            try:
+                await step()
+                one.failures = 0
+            except Exception as error:
+                if one.is_gone:
+                    if self._kept.get(one.name) is one:
+                        self.forget(one.name)
+                    raise
+                if isinstance(error, PerdureError) and not isinstance(error, _REFUSALS):
+                    raise  # somebody asked for what cannot be
+                one.failures += 1
+                delay_s = min(2.0**one.failures, MOST_RETRY_S)
+                one.retry_at = clock.now() + timedelta(seconds=delay_s)
+                raise
+            finally:
+                if not one.is_gone and self._kept.get(one.name) is one:
+                    self.settle(one)
+
+    def settle(self, one: K) -> None:
+        """Sets the timer, and watches the sessions of what has not ended."""
+        when = None
+        if not self._sessions.is_closing:
+            when = one.retry_at if one.failures else self.wake_at(one)
+        self.timer.set(one.name, when)
+        self._watch(one.name, frozenset(self.sessions_of(one)))
+
+    def _watch(self, name: str, session_ids: frozenset[str]) -> None:
+        before = self._watching.pop(name, frozenset())
+        if session_ids:
+            self._watching[name] = session_ids
+        for session_id in before - session_ids:
+            self._watched[session_id].discard(name)
+            if not self._watched[session_id]:
+                del self._watched[session_id]
+        for session_id in session_ids - before:
+            self._watched.setdefault(session_id, set()).add(name)
+
+    def _session_grew(self, session_id: str) -> None:
+        for name in tuple(self._watched.get(session_id, ())):
+            self.call(name, thorough=False)
+
+    def _journal_grew(self, name: str) -> None:
+        """Others may have written to it, or it is new here."""
+        one = self._kept.get(name)
+        if one is None or not one.lock.locked():
+            self._stale.add(name)
+            self.call(name, thorough=False)
+
+    async def find(self, name: str) -> None:
+        """Looks for one that others made, or deleted."""
+        try:
+            await self.load_one(await self.journals.load_session(name))
+        except SessionNotFoundError:
+            self.forget(name)
+        except PerdureError as error:
+            self._log.warning("%s %r cannot be read: %s", self.kind, name, error)

@@ -1,0 +1,182 @@
+"""One journal in memory, and the state that it comes to.
+
+An append carries the `seq` it stands on and the incarnation; the state changes only by folding
+what was stored. Who is refused, or does not know, reads the journal again and decides anew: what
+another node did meanwhile is then seen as done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+from perdure.codec import Entry, StoredEntry, seal_all
+from perdure.errors import (
+    AppendConflictError,
+    AppendRejectedError,
+    PerdureError,
+    SessionDeletedError,
+    SessionNotFoundError,
+    StoreError,
+)
+from perdure.fact import Fact
+from perdure.run import complete
+from perdure.server.journal import JournalStore
+from perdure.store import Look, Session
+
+PAGE = 512
+
+
+class HasSeq(Protocol):
+    """A state; it knows how much of the journal is in it."""
+
+    @property
+    def last_seq(self) -> int:
+        """The `seq` of the newest entry that is in it."""
+
+
+S = TypeVar("S", bound=HasSeq)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[S]):
+    """How the journals of one kind are read: from nothing, entry by entry, and as a summary."""
+
+    empty: S
+    fold: Callable[[S, Iterable[StoredEntry]], S]
+    encode: Callable[[S], bytes]
+    decode: Callable[[bytes | None], S | None]
+    not_found: Callable[[str], PerdureError]
+
+    def after(self, state: S, entries: Sequence[Entry]) -> S:
+        """The state once these entries are stored behind it."""
+        placed = (StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1))
+        return self.fold(state, placed)
+
+    async def state_of(self, store: JournalStore, look: Look, known: S | None = None) -> S:
+        """The state as of a look; O(1), where its summary can be read.
+
+        Raises:
+            UnrecoverableError: its journal is damaged or does not fold.
+            StoreError: it cannot be read.
+
+        """
+        base = self.empty if known is None else known
+        state = self.decode(look.summary)
+        if state is None or not base.last_seq <= state.last_seq <= look.last_seq:
+            state = base
+        while state.last_seq < look.last_seq:
+            page = await store.page_entries(look.session.id, after=state.last_seq, limit=PAGE)
+            if not page.entries:
+                break
+            state = self.fold(state, page.entries)
+        return state
+
+    async def create(
+        self, store: JournalStore, name: str, facts: Sequence[Fact]
+    ) -> tuple[Session, S]:
+        """A new journal with these facts, and its state.
+
+        Raises:
+            SessionExistsError: the id is taken; nothing stored.
+            StoreError: nothing stored, or in doubt.
+
+        """
+        batch = seal_all(facts)
+        state = self.after(self.empty, batch)
+        summary = self.encode(state)
+        session = await complete(store.create_session(name, entries=batch, summary=summary))
+        return session, state
+
+
+class Ledger(Generic[S]):
+    """A journal, its state as of its newest known entry, and the lock that its steps hold."""
+
+    reading: Reading[S]
+
+    def __init__(self, store: JournalStore, session: Session, state: S) -> None:
+        self.store = store
+        self.session = session
+        self.state = state
+        self.lock = asyncio.Lock()
+        self.is_gone = False
+        self.failures = 0
+        self.retries = 0
+        self.retry_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """Its id, among those of its kind."""
+        return self.session.id
+
+    @property
+    def incarnation(self) -> str:
+        """Of its journal: one that is made anew under this id has another."""
+        return self.session.incarnation
+
+    async def append(self, *facts: Fact) -> None:
+        """Stores the facts as one batch, and applies them.
+
+        Raises:
+            AppendRejectedError: one of them has an id that is taken; nothing stored.
+            AppendConflictError: others have appended, and the state is what they made it; nothing
+                stored.
+            PerdureError: the reading's `not_found`: it was deleted.
+            StoreError: not stored, or in doubt: the state is what the journal says now, if it can
+                be read.
+
+        """
+        try:
+            await complete(self._append(facts))
+        except AppendRejectedError as error:
+            known_seq = self.state.last_seq
+            await self.catch_up()
+            if self.state.last_seq > known_seq:  # whoever was faster stored the same fact
+                found_seq = self.state.last_seq
+                raise AppendConflictError(self.name, known_seq, found_seq) from error
+            raise
+        except (SessionDeletedError, SessionNotFoundError) as error:
+            raise self._gone() from error
+        except StoreError:
+            await self.catch_up()
+            raise
+
+    async def _append(self, facts: Sequence[Fact]) -> None:
+        batch = seal_all(facts)
+        after = self.reading.after(self.state, batch)
+        receipt = await self.store.append_entries(
+            self.name,
+            batch,
+            expected_seq=self.state.last_seq,
+            incarnation=self.incarnation,
+            summary=self.reading.encode(after),
+        )
+        if receipt.last_seq != after.last_seq:
+            raise AppendRejectedError(
+                f"the journal of {self.name!r} has these facts already, at seq {receipt.first_seq}"
+            )
+        self.state = after
+
+    async def catch_up(self) -> None:
+        """Reads what others appended.
+
+        Raises:
+            PerdureError: the reading's `not_found`: it was deleted, or made anew.
+            StoreError, UnrecoverableError: it cannot be read; the state is what it was.
+
+        """
+        try:
+            look = await self.store.look(self.name)
+        except SessionNotFoundError as error:
+            raise self._gone() from error
+        if look.session.incarnation != self.incarnation:
+            raise self._gone()
+        if look.last_seq > self.state.last_seq:
+            self.state = await self.reading.state_of(self.store, look, self.state)
+
+    def _gone(self) -> PerdureError:
+        self.is_gone = True
+        return self.reading.not_found(self.name)
