@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from perdure.errors import AppendUncertainError, ConfigurationError
 from perdure.fact import HookRan
 from perdure.hook import (
+    HookFunction,
     HookOutcome,
     Notification,
     PreCompact,
@@ -24,10 +25,11 @@ from perdure.hook import (
     Stop,
     UserPromptSubmit,
 )
-from perdure.server.hook.hooks import MAX_AT_ONCE, MAX_GO_ONS, go_on
+from perdure.server.hook.function import Function
+from perdure.server.hook.hooks import MAX_AT_ONCE, MAX_GO_ONS, Hooks, go_on
 from perdure.server.hook.matcher import Matcher, subjects_of
 from perdure.server.hook.merge import merge
-from tests.server.hooking import call, command, group, hooked
+from tests.server.hooking import Hooked, call, command, group, hooked
 
 PROMPT = UserPromptSubmit(session_id="s", prompt="hello")
 
@@ -146,6 +148,23 @@ async def test_many_handlers_are_asked_some_at_a_time(tmp_path: Path) -> None:
     seen = [int(line) for line in (tmp_path / "seen").read_text().split()]
     assert len(seen) == len(handlers)
     assert max(seen) <= MAX_AT_ONCE
+
+
+async def test_the_hooks_of_many_sessions_run_some_at_a_time(tmp_path: Path) -> None:
+    running, most = 0, 0
+
+    async def count(event: Stop) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    hooks = Hooked(
+        Hooks([Function("mine", HookFunction(Stop, count))], folder=tmp_path, max_running=3)
+    )
+    await asyncio.gather(*(hooks.fire(Stop(session_id=f"s{n}")) for n in range(20)))
+    assert (most, len(hooks.facts)) == (3, 20)
 
 
 async def test_a_hook_that_hangs_holds_up_no_other_session(tmp_path: Path) -> None:

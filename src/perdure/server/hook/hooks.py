@@ -52,6 +52,9 @@ MAX_GO_ONS = 8
 MAX_AT_ONCE = 16
 """So many handlers of one event run at the same time."""
 
+MAX_RUNNING = 256
+"""So many handlers of all sessions run at the same time; others wait, outside their time limit."""
+
 
 class Hooks:
     """The handlers that there are, in the order in which their answers count.
@@ -59,7 +62,10 @@ class Hooks:
     `folder` is the workspace: where commands run.
     """
 
-    def __init__(self, handlers: Sequence[Handler], *, folder: Path) -> None:
+    def __init__(
+        self, handlers: Sequence[Handler], *, folder: Path, max_running: int = MAX_RUNNING
+    ) -> None:
+        self._running = asyncio.Semaphore(max_running)
         self._folder = folder.absolute()
         self._by_event: dict[str, list[Handler]] = {}
         for handler in handlers:
@@ -82,7 +88,7 @@ class Hooks:
         noting, room = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
         async def ask(handler: Handler) -> HookOutcome:
-            async with room:
+            async with room, self._running:
                 return await _ask(handler, fired, lambda fact: _locked(noting, note, fact))
 
         asking = [asyncio.create_task(ask(handler)) for handler in handlers]
