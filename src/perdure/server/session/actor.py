@@ -114,7 +114,8 @@ class Actor(Player):
 
     async def _notify(self, turn_id: str, asked: Sequence[ToolCall]) -> None:
         try:
-            await self._surroundings.waits(self._scope(turn_id), asked)
+            scope = self._scope_of_session()._replace(turn_id=turn_id)  # the turn may be over first
+            await self._surroundings.waits(scope, asked)
         except PerdureError as error:
             _log.warning(
                 "session %r waits, and nobody was told: %s",

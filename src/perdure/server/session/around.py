@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from perdure.entry import Json, Message, ToolCall, ToolResult, text
 from perdure.errors import RuntimeLostError
 from perdure.fact import RuntimeLost
-from perdure.loop import Answer, ToolSpec, Verdict
+from perdure.loop import Allowed, Answer, Refused, ToolSpec, Verdict, Waits
 from perdure.server.session.surroundings import Scope, Surroundings
 
 _T = TypeVar("_T")
@@ -45,7 +47,12 @@ class TurnAround:
         self._surroundings = surroundings
         self._toolbox = surroundings.toolbox(self.scope)
         self._said: list[Message] = []
+        self._answers: dict[str, Answer] = {}
         self._is_lost = False
+
+    def know(self, answers: Mapping[str, Answer]) -> None:
+        """Keeps what people answered of calls, until these have their results."""
+        self._answers.update(answers)
 
     def say(self, texts: Sequence[str]) -> None:
         """Keeps what was said, for whoever asks next what joined."""
@@ -72,15 +79,28 @@ class TurnAround:
 
     async def permit(self, call: ToolCall) -> Verdict:
         """Whether the call may start."""
-        return await self._surroundings.permit(self.scope, call)
+        verdict = await self._surroundings.permit(self.scope, call)
+        if not isinstance(verdict, Waits):
+            self._answers[call.call_id] = verdict
+        return verdict
 
     async def ask(self, call: ToolCall, reason: str | None) -> Answer:
         """Waits for a person's answer."""
-        return await self._host.ask(self._turn_id, call, reason)
+        answer = await self._host.ask(self._turn_id, call, reason)
+        self._answers[call.call_id] = answer
+        return answer
 
     async def called(self, call: ToolCall, result: ToolResult, key: str) -> None:
-        """The result of a call is stored; what is said of it joins at the next boundary."""
+        """The result of a call is stored; what is said of it joins at the next boundary.
+
+        The surroundings are told of what ran, with the arguments that it ran with.
+        """
         await self._toolbox.confirm(key)
+        match self._answers.pop(call.call_id, None):
+            case Refused():
+                return
+            case Allowed(arguments=arguments):
+                call = replace(call, arguments=arguments)
         await self._surroundings.called(self.scope, call, result)
 
     async def joined(self) -> Sequence[Message]:

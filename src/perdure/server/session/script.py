@@ -45,6 +45,7 @@ class Script(NamedTuple):
             HookRefusedError: a hook refused the message. Whatever a run raises comes out.
 
         """
+        self.around.know(opening.answers)
         await self._open(opening)
         again = 0
         while True:

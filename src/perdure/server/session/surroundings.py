@@ -124,7 +124,7 @@ class Surroundings(Protocol):
         ...
 
     async def called(self, scope: Scope, call: ToolCall, result: ToolResult, /) -> None:
-        """The result of a call is stored."""
+        """The result of a call that was not refused is stored; it has the arguments that ran."""
 
     async def waits(self, scope: Scope, calls: Sequence[ToolCall], /) -> None:
         """The session waits for a person to approve these calls; the requests are stored."""
