@@ -16,6 +16,9 @@ from perdure.server.access.token_file import add_token
 from perdure.server.journal import JournalStore
 from tests.server.live import Running, running
 
+VARIES = frozenset({"date", "content-length", "x-request-id"})
+"""The headers that differ between two answers to the same request, or with the length of an id."""
+
 
 class People:
     """Those who use the server. `admin` has the server's own token."""

@@ -18,7 +18,7 @@ from perdure.server.http.operation import OPERATIONS, Operation
 from perdure.server.journal import JournalStore
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing.scripted_loop import Hang, Say, ScriptedLoop
-from tests.server.people import People, ids_in, make, people, until
+from tests.server.people import VARIES, People, ids_in, make, people, until
 from tests.server.test_app_refusals import check
 
 OF_SESSIONS = [each for each in OPERATIONS if "{session_id}" in each.path]
@@ -40,7 +40,7 @@ def url_of(operation: Operation, session_id: str) -> str:
 
 def seen(answer: httpx.Response, session_id: str) -> tuple[int, str, dict[str, str]]:
     """All of an answer that a client can see, but for the id it asked for and the time."""
-    headers = {k: v for k, v in answer.headers.items() if k not in {"date", "content-length"}}
+    headers = {k: v for k, v in answer.headers.items() if k not in VARIES}
     return answer.status_code, answer.text.replace(session_id, "ID"), headers
 
 
