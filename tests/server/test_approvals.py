@@ -15,7 +15,9 @@ from perdure.errors import (
 )
 from perdure.fact import ApprovalAnswered, ApprovalRequested, ToolDispatched
 from perdure.loop import Allowed, Verdict, Waits
+from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
+from perdure.server.service import open_service
 from perdure.server.session.expiry import Expiry
 from perdure.server.session.limit import Limits
 from perdure.server.session.registry import Registry
@@ -23,7 +25,7 @@ from perdure.server.session.surroundings import Nothing, Scope
 from perdure.testing import Call, ManualClock, Say, write_script
 from perdure.tree import Tree
 from perdure.view import model_view
-from tests.server.house import ID, Feed, House
+from tests.server.house import ID, Feed, House, Loops
 from tests.unit.checks import check_model_view
 
 
@@ -310,3 +312,17 @@ async def test_a_call_that_nobody_approves_in_time_is_refused_also_after_a_resta
             await house.rest()
         assert "nobody answered in time" in (await results(house))["c1"].text
         await house.close()
+
+
+async def test_a_turn_that_waits_does_not_hold_up_a_shutdown(store: JournalStore) -> None:
+    settings = Settings(approve=("careful*",), grace_s=600)
+    async with open_service(settings, store, Loops()) as service:
+        house = House(store)
+        house.registry = service.registry
+        await house.create()
+        await house.send(ONE)
+        await waiting(house)
+        assert service.observer.running == 0
+        async with asyncio.timeout(10):
+            await service.drain()
+    assert (await House(store).look()).status == "waiting"

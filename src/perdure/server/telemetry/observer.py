@@ -63,13 +63,14 @@ class Observer:
         self._feed = feed
         self._listeners = listeners
         self._turns: dict[str, RunningTurn] = {}
+        self._waiting: set[str] = set()
         self._rest = asyncio.Event()
         self._rest.set()
 
     @property
     def running(self) -> int:
-        """How many turns run here."""
-        return len(self._turns)
+        """How many turns run here; those that wait for a person do not."""
+        return len(self._turns) - len(self._waiting)
 
     async def until_rest(self) -> None:
         """Returns when no turn runs."""
@@ -94,6 +95,10 @@ class Observer:
             self._turns[look.session_id] = turn
             for listener in self._listeners:
                 listener.started(turn)
+        if look.status == "waiting":
+            self._waiting.add(look.session_id)
+        else:
+            self._waiting.discard(look.session_id)
         self._settle()
 
     def gone(self, session_id: str, /) -> None:
@@ -104,12 +109,13 @@ class Observer:
 
     def _end(self, turn: RunningTurn, reason: str, cause: str | None) -> None:
         del self._turns[turn.session_id]
+        self._waiting.discard(turn.session_id)
         seconds = clock.monotonic() - turn.started_s
         for listener in self._listeners:
             listener.ended(turn, reason, cause, seconds)
 
     def _settle(self) -> None:
-        if self._turns:
+        if self.running:
             self._rest.clear()
         else:
             self._rest.set()
