@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from perdure.clock import monotonic, new_id
 from perdure.errors import ConfigurationError, RuntimeLostError
 from perdure.runtimes.child import Charge
+from perdure.runtimes.command_tool import CommandLimits
 from perdure.runtimes.contract import Runtime
 from perdure.runtimes.subprocess_runtime import start_subprocess
 from perdure.testing import RuntimeContract
@@ -75,6 +77,33 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+async def test_a_command_that_never_stops_writing_takes_bounded_memory(tmp_path: Path) -> None:
+    limits = CommandLimits(max_output_bytes=4 << 20)
+    asked = Charge(str(tmp_path), "sub", new_id(), 15.0, limits=limits)
+    runtime = await start_subprocess(asked)
+    try:
+        await runtime.tools()
+        before = peak_bytes(runtime.pid)
+        shown: list[str] = []
+        for _ in range(3):
+            endless = await use(runtime, "run_command", command="yes", show=shown.append)
+            assert endless.is_error
+            assert endless.text[: 4 << 20] == "y\n" * (2 << 20)
+            assert "more than" in endless.text[4 << 20 :]
+        await until(lambda: sum(map(len, shown)) == 3 * (4 << 20), "all of it is shown")
+        # Each result is there once as text, once as JSON, and is kept; not three times each.
+        assert peak_bytes(runtime.pid) - before < 12 * (4 << 20)
+    finally:
+        await runtime.close()
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,11 @@ class Late:
 
 
 @asynccontextmanager
-async def serving_far(late: Late | None = None, **far: Any) -> AsyncIterator[Running]:
+async def serving_far(
+    late: Late | None = None, *, hosts: Sequence[str] = (), **far: Any
+) -> AsyncIterator[Running]:
     """A server that knows a remote runtime."""
-    async with running(settings=tables(**far)) as server:
+    async with running(settings={**tables(**far), "hosts": tuple(hosts)}) as server:
         server.service.runtimes.on_late = late
         yield server
 
@@ -76,8 +78,26 @@ async def dialed_in(
 class RuntimeProcess:
     """`perdure runtime` in a process of its own."""
 
-    def __init__(self, base: str, workspace: Path, *, name: str = FAR, token: str = TOKEN) -> None:
-        command = [sys.executable, "-m", "perdure", "runtime", "--connect", base, "--name", name]
+    def __init__(
+        self,
+        base: str,
+        workspace: Path,
+        *,
+        name: str = FAR,
+        token: str = TOKEN,
+        before: Sequence[str] = (),
+    ) -> None:
+        command = [
+            *before,
+            sys.executable,
+            "-m",
+            "perdure",
+            "runtime",
+            "--connect",
+            base,
+            "--name",
+            name,
+        ]
         command += ["--workspace", str(workspace)]
         env = os.environ | {
             "PYTHONPATH": os.pathsep.join((str(REPO / "src"), str(REPO))),
@@ -105,9 +125,9 @@ class RuntimeProcess:
 
 @asynccontextmanager
 async def runtime_process(
-    base: str, workspace: Path, *, name: str = FAR, token: str = TOKEN
+    base: str, workspace: Path, *, before: Sequence[str] = ()
 ) -> AsyncIterator[RuntimeProcess]:
-    process = RuntimeProcess(base, workspace, name=name, token=token)
+    process = RuntimeProcess(base, workspace, before=before)
     try:
         yield process
     finally:
@@ -117,8 +137,9 @@ async def runtime_process(
 class Proxy:
     """A line to a port of this machine. `silent` keeps it open and carries nothing."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._target = port
+        self._host = host
         self._flows = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._tasks = set[asyncio.Task[None]]()
         self._server: asyncio.Server | None = None
@@ -128,7 +149,7 @@ class Proxy:
     @property
     def base(self) -> str:
         assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return f"http://{self._host}:{self._server.sockets[0].getsockname()[1]}"
 
     def silence(self, *ways: str) -> None:
         for way in ways or self._flows:
@@ -139,7 +160,7 @@ class Proxy:
             flow.set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._carry, self._host, 0)
 
     async def close(self) -> None:
         assert self._server is not None
@@ -189,8 +210,8 @@ async def _pump(
 
 
 @asynccontextmanager
-async def proxied(base: str) -> AsyncIterator[Proxy]:
-    proxy = Proxy(int(base.rpartition(":")[2]))
+async def proxied(base: str, host: str = "127.0.0.1") -> AsyncIterator[Proxy]:
+    proxy = Proxy(int(base.rpartition(":")[2]), host)
     await proxy.start()
     try:
         yield proxy

@@ -180,7 +180,7 @@ async def test_only_who_may_dial_in_can(tmp_path: Path) -> None:
         assert await refused(base, here.tokens["viewer"]) == (403, "not_allowed")
         assert await refused(base, TOKEN, Origin="https://evil.example") == (403, "foreign_origin")
         assert await refused(base, TOKEN, name="no name") == (422, "invalid_runtime")
-        assert await refused(base, TOKEN, name=LOCAL) == (409, "runtime_name_taken")
+        assert await refused(base, TOKEN, name=LOCAL) == (422, "invalid_runtime")
         runtimes = here.server.service.runtimes
         async with dialed_in(base, tmp_path, name="mine", token=here.tokens["runtime"]):
             await until(lambda: len(runtimes.looks(lambda _: True)) == 2, "it is attached")

@@ -40,7 +40,7 @@ class Charge(Struct, frozen=True):
     lost_after_s: float
     tools: tuple[str, ...] | None = None
     excerpt_chars: int | None = EXCERPT_CHARS
-    command_timeout_s: float = 600.0
+    limits: CommandLimits = CommandLimits()
     mcp: dict[str, McpServer] = {}
 
 
@@ -64,7 +64,7 @@ async def serve(connected: socket.socket) -> None:
             life=charge.life,
             sources=sources_of(charge.mcp, charge.workspace),
             chosen=charge.tools,
-            limits=CommandLimits(timeout_s=charge.command_timeout_s),
+            limits=charge.limits,
             excerpt_chars=charge.excerpt_chars,
         )
         await wire.send(READY)

@@ -27,8 +27,9 @@ _FILE_URI = "perdure:file"
 
 
 def to_meta(call_id: str, origin: CallOrigin) -> dict[str, Any]:
-    """The metadata of a call."""
-    return {SESSION: origin.session_id, TURN: origin.turn_id, CALL: call_id, KEY: origin.key}
+    """The metadata of a call; what is not known is left out."""
+    told = {SESSION: origin.session_id, TURN: origin.turn_id, CALL: call_id, KEY: origin.key}
+    return {name: value for name, value in told.items() if value}
 
 
 def from_meta(meta: Mapping[str, Any] | None) -> tuple[str, CallOrigin]:

@@ -23,7 +23,11 @@ MAX_LATE = 1_000
 
 
 class LateCall(Struct, frozen=True):
-    """A result that came after its link was lost."""
+    """A result that came after its link was lost.
+
+    It is what a runtime says: who stores it checks that the session's call was dispatched with this
+    key, and has no result of its own.
+    """
 
     origin: CallOrigin
     result: ToolResult

@@ -40,6 +40,7 @@ class RuntimeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tools: tuple[str, ...] | None = None
     excerpt_chars: Annotated[int, Meta(ge=0)] | None = EXCERPT_CHARS
     command_timeout_s: Seconds = 600.0
+    max_output_bytes: Annotated[int, Meta(ge=1, le=64 << 20)] = 64 << 20
 
 
 class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.errors import ConfigurationError
+from perdure.runtimes import reaper
 from perdure.runtimes.link import MAX_FRAME_BYTES
 from perdure.server.config import Settings
 from perdure.server.hook.setup import load_hooks
@@ -80,6 +81,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def _reap() -> None:
+    """Ends what commands of servers and runtimes left behind that are dead."""
+    if reaped := reaper.reap():
+        log.warning("processes %s were ended: their runtime is dead", reaped)
+
+
 async def serve(settings: Settings, *, say: Callable[[str], None] | None = None) -> None:
     """Serves inside the running event loop; `say` is told the address once it accepts."""
     settings.check()
@@ -98,6 +105,7 @@ async def serve(settings: Settings, *, say: Callable[[str], None] | None = None)
         opened = open_store(settings.store_url, plugins=plugins)
         store = as_journal_store(opened, settings.store_url)
         async with opened, own_store(store, f"the server at {address} (process {os.getpid()})"):
+            await asyncio.to_thread(_reap)
             app = create_app(settings, store=store, loops=loops, plugins=plugins, hooks=hooks)
             server = Server(app, lambda: (say or _print)(address_to_open))
             shown = shown_url(settings.store_url)

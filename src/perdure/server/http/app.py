@@ -44,6 +44,7 @@ from perdure.server.named_loop import NamedLoops
 from perdure.server.plugin_setting import installed_plugins
 from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused, problem, problem_of
+from perdure.server.runtime.runtimes import make_runtimes
 from perdure.server.service import Service, as_journal_store, open_service, own_store
 from perdure.server.session.port import Loops
 from perdure.stores import open_store
@@ -72,6 +73,7 @@ def create_app(
     settings.check()
     added = installed_plugins(settings) if plugins is None else plugins
     added.check()
+    make_runtimes(settings)  # to see that the tables are in order
     if hooks is None:
         hooks = load_hooks(settings.hook_files, added, folder=Path(settings.workspace))
     access = Access(

@@ -100,7 +100,7 @@ def _slot(service: Service, grant: Grant, name: str) -> RemoteSlot:
     try:
         return service.runtimes.guest(name, grant.owner)
     except ConfigurationError as error:
-        raise Refused(409, "runtime_name_taken", str(error)) from error
+        raise Refused(422, "invalid_runtime", str(error)) from error
 
 
 def _check_free(slot: RemoteSlot, runtime_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 
 from perdure.clock import new_id
@@ -25,7 +26,7 @@ class HostedSlot(Slot):
         self, name: str, table: RuntimeTable, workspace: str, mcp: Mapping[str, McpServer]
     ) -> None:
         super().__init__(name, table)
-        self._folder = workspace
+        self._folder = os.path.abspath(workspace)
         self._mcp = dict(mcp)
         self._changing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -63,6 +64,9 @@ class HostedSlot(Slot):
 
     async def _start(self) -> Runtime:
         table, life = self.table, new_id()
+        limits = CommandLimits(
+            timeout_s=table.command_timeout_s, max_output_bytes=table.max_output_bytes
+        )
         if table.kind == "in-process":
             return await open_local(
                 self._folder,
@@ -70,7 +74,7 @@ class HostedSlot(Slot):
                 life=life,
                 sources=sources_of(self._mcp, self._folder),
                 chosen=table.tools,
-                limits=CommandLimits(timeout_s=table.command_timeout_s),
+                limits=limits,
                 excerpt_chars=table.excerpt_chars,
             )
         from perdure.runtimes.child import Charge
@@ -83,7 +87,7 @@ class HostedSlot(Slot):
             lost_after_s=table.lost_after_s,
             tools=table.tools,
             excerpt_chars=table.excerpt_chars,
-            command_timeout_s=table.command_timeout_s,
+            limits=limits,
             mcp=self._mcp,
         )
         return await start_subprocess(charge)
