@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from perdure.entry import Json, Message, Text, ToolCall, ToolResult
-from perdure.errors import HookRefusedError, RuntimeLostError
+from perdure.errors import HookFailedError, HookRefusedError, RuntimeLostError
 from perdure.fact import HookRan, LateResult, MessageJoined, RuntimeLost, SessionStarted
-from perdure.loop import ToolSpec
+from perdure.loop import ToolSpec, Verdict
 from perdure.server.journal import JournalStore
 from perdure.server.session.batch import Input
 from perdure.server.session.limit import Limits
@@ -316,3 +316,17 @@ async def test_a_turn_can_be_ended_from_around_it(house: House) -> None:
     assert look.last_turn is not None
     assert (look.last_turn.reason, look.last_turn.cause) == ("stopped", "enough")
     assert "never" not in await house.texts()
+
+
+async def test_a_failure_around_a_call_ends_the_turn_and_wedges_nothing(
+    house: House, around: Around
+) -> None:
+    async def permit(scope: Scope, call: ToolCall, /) -> Verdict:
+        raise HookFailedError("nobody could be asked")
+
+    around.permit = permit  # type: ignore[method-assign] # fails, as a store may
+    await house.send(write_script(Say("x", calls=[Call("one"), Call("two")])))
+    look = await house.rest()
+    assert look.status == "failed"
+    assert "nobody could be asked" in (look.cause or "")
+    await view(house)

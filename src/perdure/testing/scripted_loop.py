@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from perdure import clock
 from perdure.entry import Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from perdure.errors import LoopError, RuntimeLostError
+from perdure.errors import LoopError
 from perdure.loop import (
     Allowed,
     CallWaits,
@@ -273,7 +273,7 @@ class _Run:
         return []
 
     async def _run_calls(self, calls: dict[str, Call]) -> AsyncGenerator[LoopEvent, None]:
-        events: asyncio.Queue[LoopEvent | RuntimeLostError] = asyncio.Queue()
+        events: asyncio.Queue[LoopEvent | Exception] = asyncio.Queue()
         tools = [
             asyncio.create_task(self._run_call(ToolCall(call_id, c.name, c.arguments), c, events))
             for call_id, c in calls.items()
@@ -282,7 +282,7 @@ class _Run:
             left = len(tools)
             while left:
                 event = await events.get()
-                if isinstance(event, RuntimeLostError):
+                if isinstance(event, Exception):
                     raise event
                 left -= isinstance(event, ToolEnded | CallWaits)
                 self._waits = self._waits or isinstance(event, CallWaits)
@@ -293,7 +293,15 @@ class _Run:
             await asyncio.gather(*tools, return_exceptions=True)
 
     async def _run_call(
-        self, made: ToolCall, call: Call, events: asyncio.Queue[LoopEvent | RuntimeLostError]
+        self, made: ToolCall, call: Call, events: asyncio.Queue[LoopEvent | Exception]
+    ) -> None:
+        try:
+            await self._try_call(made, call, events)
+        except Exception as error:  # the run's: it is raised there
+            events.put_nowait(error)
+
+    async def _try_call(
+        self, made: ToolCall, call: Call, events: asyncio.Queue[LoopEvent | Exception]
     ) -> None:
         verdict = await verdict_of(self._context, made)
         if call.asks and isinstance(verdict, Allowed):
@@ -309,12 +317,8 @@ class _Run:
                 def show(text: str) -> None:
                     events.put_nowait(ToolDelta(made.call_id, text))
 
-                try:
-                    result = await self._context.call_tool(made, arguments, show)
-                except RuntimeLostError as error:
-                    events.put_nowait(error)
-                else:
-                    events.put_nowait(ToolEnded(result))
+                result = await self._context.call_tool(made, arguments, show)
+                events.put_nowait(ToolEnded(result))
             case Allowed():
                 await _play_call(made.call_id, call, events)
 
@@ -340,7 +344,7 @@ def _flat(steps: Sequence[Step]) -> list[_Single]:
 
 
 async def _play_call(
-    call_id: str, call: Call, events: asyncio.Queue[LoopEvent | RuntimeLostError]
+    call_id: str, call: Call, events: asyncio.Queue[LoopEvent | Exception]
 ) -> None:
     events.put_nowait(ToolStarted(call_id))
     for piece in call.output:
