@@ -39,6 +39,9 @@ class Feed:
     def delta(self, session_id: str, turn_id: str, update: MessageUpdate) -> None:
         pass
 
+    def notice(self, session_id: str, turn_id: str, text: str) -> None:
+        pass
+
     def status(self, look: SessionLook) -> None:
         pass
 

@@ -356,12 +356,23 @@ class ServerClosingError(PerdureError):
 class ModelError(LoopError):
     """A model's provider failed, or the connection to it; what had been finished is stored.
 
-    `status` is the HTTP status that the provider gave, or None.
+    `status` is the HTTP status that the provider gave, or None. `is_transient` says that the same
+    request may well succeed later: a limit, an overload, a lost connection; `retry_after_s` is how
+    long the provider asked to wait, or None.
     """
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        is_transient: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.is_transient = is_transient
+        self.retry_after_s = retry_after_s
 
 
 class StoreError(PerdureError):

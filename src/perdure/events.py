@@ -55,6 +55,13 @@ class MessageUpdate(_Event, tag="message_update", frozen=True):
     call_id: str | None = None
 
 
+class RunNotice(_Event, tag="notice", frozen=True):
+    """What the loop wants watchers to know now; it is no text of a message, and is not stored."""
+
+    turn_id: str
+    text: str
+
+
 class MessageEnd(_Event, tag="message_end", frozen=True):
     """The message is stored, and with it a `tool_dispatched` for each of its calls."""
 
@@ -87,7 +94,16 @@ class AgentEnd(_Event, tag="agent_end", frozen=True):
     leaf_id: str | None
 
 
-RunEvent = AgentStart | MessageStart | MessageUpdate | MessageEnd | ToolStart | ToolEnd | AgentEnd
+RunEvent = (
+    AgentStart
+    | MessageStart
+    | MessageUpdate
+    | MessageEnd
+    | ToolStart
+    | ToolEnd
+    | RunNotice
+    | AgentEnd
+)
 
 
 class SessionInit(_Event, tag="session_init", frozen=True):

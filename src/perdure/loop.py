@@ -190,6 +190,15 @@ class Remembered(Struct, frozen=True):
     value: Json
 
 
+class Notice(Struct, frozen=True):
+    """What whoever watches should know now: a provider is asked again in so many seconds.
+
+    Told at any moment, and never stored: it is neither part of a message nor seen by a model.
+    """
+
+    text: str
+
+
 LoopEvent = (
     MessageStarted
     | MessageDelta
@@ -199,6 +208,7 @@ LoopEvent = (
     | ToolEnded
     | CallWaits
     | Remembered
+    | Notice
 )
 
 

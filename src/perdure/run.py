@@ -25,6 +25,7 @@ from perdure.events import (
     MessageStart,
     MessageUpdate,
     RunEvent,
+    RunNotice,
     ToolEnd,
     ToolStart,
 )
@@ -36,6 +37,7 @@ from perdure.loop import (
     MessageDelta,
     MessageEnded,
     MessageStarted,
+    Notice,
     Remembered,
     ToolDelta,
     ToolEnded,
@@ -186,6 +188,8 @@ class Driver:
                 self._wait(event)
             case Remembered():
                 await self._remember(event)
+            case Notice():
+                await self._emit(RunNotice(self._context.turn_id, clean_text(event.text)))
             case _:
                 _refuse(event)
 
@@ -346,7 +350,7 @@ def _check(event: Any) -> None:
                 and isinstance(event.part, int)
                 and event.kind in ("text", "reasoning")
             )
-        case ToolDelta():
+        case ToolDelta() | Notice():
             is_sound = isinstance(event.text, str)
         case CallWaits():
             is_sound = isinstance(event.reason, str | None)

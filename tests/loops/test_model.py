@@ -403,7 +403,7 @@ async def test_closing_the_loop_cancels_every_tool(provider: Provider, model: Ma
     others = asyncio.all_tasks()
     async with asyncio.timeout(20):
         task = asyncio.create_task(collect(model(tools=[wait])(), ask("go")))
-        while sum("_run_tool" in repr(each) for each in asyncio.all_tasks()) < 2:  # noqa: ASYNC110
+        while sum("_run_one" in repr(each) for each in asyncio.all_tasks()) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0)
         task.cancel()

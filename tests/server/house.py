@@ -28,10 +28,14 @@ class Feed:
 
     def __init__(self) -> None:
         self.deltas: list[tuple[str, str, MessageUpdate]] = []
+        self.notices: list[tuple[str, str, str]] = []
         self.looks: list[SessionLook] = []
 
     def delta(self, session_id: str, turn_id: str, update: MessageUpdate) -> None:
         self.deltas.append((session_id, turn_id, update))
+
+    def notice(self, session_id: str, turn_id: str, text: str) -> None:
+        self.notices.append((session_id, turn_id, text))
 
     def status(self, look: SessionLook) -> None:
         self.looks.append(look)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
 
-from perdure.entry import text
-from perdure.loop import LoopFactory
+from perdure.entry import Text, text
+from perdure.loop import LoopContext, LoopEvent, LoopFactory, MessageEnded, Notice
 from perdure.server.http.direct import DirectWriter
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Call, Say, ScriptedLoop
@@ -52,6 +52,25 @@ async def test_a_turn_is_streamed_whole_and_in_order() -> None:
             e.id == f"{e.data['seq']}.{incarnation}" if e.name == "entry" else e.id is None
             for e in seen
         )
+
+
+async def test_a_notice_is_told_in_its_place_and_is_no_entry_and_no_text() -> None:
+    async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        yield Notice("asking again\nin 1 s\ud800")
+        yield MessageEnded((Text("there"),))
+
+    async with running(lambda: loop) as server:
+        await create(server, "s")
+        async with server.stream(("session", "s"), ("after", "0")) as events:
+            await server.send("s", "hi")
+            seen = await until_rest(events)
+        (notice,) = [event for event in seen if event.name == "notice"]
+        turn_id = next(e.data["turn_id"] for e in seen if e.data.get("type") == "turn_started")
+        said = {"session_id": "s", "turn_id": turn_id, "text": "asking again\nin 1 s\ufffd"}
+        assert (notice.id, notice.data) == (None, said)
+        journal = await server.client.get("/v1/sessions/s/entries")
+        assert "asking again" not in journal.text
+        assert not [event for event in seen if event.name == "delta"]
 
 
 async def test_texts_come_before_their_entry_and_add_up_to_it() -> None:

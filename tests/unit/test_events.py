@@ -26,6 +26,7 @@ def test_every_event_has_the_type_that_the_contract_names() -> None:
         "message_end",
         "tool_start",
         "tool_end",
+        "notice",
         "agent_end",
     }
     names = {kind.__struct_config__.tag for kind in get_args(LifecycleEvent)}

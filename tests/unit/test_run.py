@@ -14,13 +14,22 @@ from perdure import DurableAgent, LoopError, Message, RunEndedError, Text, ToolC
 from perdure.codec import seal
 from perdure.entry import Reasoning
 from perdure.errors import AppendRejectedError
-from perdure.events import MessageEnd, MessageUpdate, RunEvent, ToolEnd, ToolStart
+from perdure.events import (
+    AgentStart,
+    MessageEnd,
+    MessageUpdate,
+    RunEvent,
+    RunNotice,
+    ToolEnd,
+    ToolStart,
+)
 from perdure.fact import ToolDispatched
 from perdure.loop import (
     LoopContext,
     MessageDelta,
     MessageEnded,
     MessageStarted,
+    Notice,
     ToolDelta,
     ToolEnded,
     ToolStarted,
@@ -88,6 +97,24 @@ async def test_updates_name_the_entry_to_come_and_their_offset() -> None:
         (1, 4, "two"),
     ]
     assert {each.message_id for each in updates} == {end.message.id} == {end.leaf_id}
+
+
+async def test_a_notice_is_told_at_any_moment_and_stored_nowhere() -> None:
+    agent, store = await opened(
+        Notice("first"),
+        MessageDelta("a"),
+        Notice("in the middle\ud800"),
+        answer("a", "c"),
+        ToolStarted("c"),
+        Notice("with a call open"),
+        result("c"),
+    )
+    events = [event async for event in agent.run("hi")]
+    told = [event for event in events if isinstance(event, RunNotice)]
+    assert [each.text for each in told] == ["first", "in the middle\ufffd", "with a call open"]
+    assert isinstance(start := events[0], AgentStart)
+    assert {each.turn_id for each in told} == {start.turn_id}
+    assert b"middle" not in b"".join(e.raw for e in await store.load_entries("s"))
 
 
 async def test_updates_of_a_tools_output_name_its_call() -> None:

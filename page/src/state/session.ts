@@ -21,6 +21,8 @@ export const session = signal<SessionState | null>(null);
 export const sessionProblem = signal<Problem | null>(null);
 /** The last look at a session that cannot be shown. */
 export const problemLook = signal<Look | null>(null);
+/** What the loop of the shown session said last of what it is doing; nothing once it goes on. */
+export const loopNotice = signal<string | null>(null);
 /** The loop that answers where a session chose none. */
 export const defaultLoop = signal<string | null>(null);
 
@@ -54,6 +56,7 @@ export async function open(): Promise<void> {
   if (session.peek()?.sessionId !== id) {
     session.value = null;
     reading.value = null;
+    loopNotice.value = null;
   }
   sessionProblem.value = null;
   restream();
@@ -110,7 +113,9 @@ listen({
 function fold(events: readonly FeedEvent[]): void {
   let state = session.peek();
   let isVoid = false;
+  let notice = loopNotice.peek();
   for (const { event, data, sessionId: id, cursor } of events) {
+    if (id === sessionId.peek()) notice = event === "notice" ? parseJson<{ text: string }>(data).text : null;
     if (event === "status" && id === sessionId.peek()) {
       const look = parseJson<Look>(data);
       isVoid ||= hasCome(look, state);
@@ -126,6 +131,7 @@ function fold(events: readonly FeedEvent[]): void {
     }
   }
   session.value = state;
+  loopNotice.value = notice;
   if (isVoid) void open();
   else if (state?.hasGap) openSoon();
   else if (state?.isStale) void refetch();

@@ -14,6 +14,7 @@ from perdure.events import (
     MessageStart,
     MessageUpdate,
     RunEvent,
+    RunNotice,
     ToolEnd,
     ToolStart,
 )
@@ -35,6 +36,8 @@ class Conversation:
                 pass
             case MessageUpdate():
                 self._update(event)
+            case RunNotice():
+                self._speak(event, f"({event.text})")
             case MessageEnd():
                 self._end_message(event.message)
             case ToolStart():

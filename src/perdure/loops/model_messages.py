@@ -61,14 +61,22 @@ def interface_of(model: Model) -> str:
     return f"{model.system}/{type(model).__name__}"
 
 
-def from_response(response: ModelResponse, interface: str) -> tuple[tuple[Part, ...], Json]:
-    """The parts of an answer, in their order, and the provider's data of the whole message."""
+def from_response(
+    response: ModelResponse, interface: str, context_window: int | None = None
+) -> tuple[tuple[Part, ...], Json]:
+    """The parts of an answer, in their order, and the provider's data of the whole message.
+
+    `context_window` is that of the model, in tokens, where it is known.
+    """
     (fields,) = ModelMessagesTypeAdapter.dump_python([response], mode="json", exclude_none=True)
     dumps = fields.pop("parts")
     parts = [_part(part, dump) for part, dump in zip(response.parts, dumps, strict=True)]
     fields.pop("kind")
     fields["usage"] = {name: value for name, value in fields["usage"].items() if value}
-    return _unique_calls(parts), {"layer": LAYER, "interface": interface, **fields}
+    known: dict[str, Json] = {"layer": LAYER, "interface": interface, **fields}
+    if context_window is not None:
+        known["context_window"] = context_window
+    return _unique_calls(parts), known
 
 
 def _part(part: object, dump: dict[str, Any]) -> Part:
@@ -199,7 +207,7 @@ def _response(message: Message, interface: str, *, signed: bool) -> ModelRespons
     ]
     if not parts:
         return None
-    known = _without(fields, "layer", "interface") if own else {}
+    known = _without(fields, "layer", "interface", "context_window") if own else {}
     try:
         return _load({**known, "parts": parts})
     except ValidationError:  # written by another version of the layer: the text and calls do

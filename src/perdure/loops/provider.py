@@ -187,7 +187,33 @@ def explain(name: str, error: Exception, *, secret: str | None = None) -> ModelE
         said = said.replace(secret, "…")
     advice = _advice(name, error, status)
     code = f" ({status})" if status is not None else ""
-    return ModelError(f"the model {name!r} failed{code}: {said}. {advice}", status=status)
+    return ModelError(
+        f"the model {name!r} failed{code}: {said}. {advice}",
+        status=status,
+        is_transient=_is_transient(error, status),
+        retry_after_s=getattr(error, "retry_after", None),
+    )
+
+
+def _is_transient(error: Exception, status: int | None) -> bool:
+    """Whether the same request may succeed later, by the provider's own word where it gave one."""
+    from pydantic_ai import exceptions as known
+
+    if (hint := getattr(error, "provider_retry_hint", None)) is not None:
+        return bool(hint)
+    if isinstance(error, known.ModelQuotaExceededError):
+        return False
+    passing = (
+        known.ModelRateLimitError,
+        known.ModelUnavailableError,
+        known.ModelServerError,
+        known.ModelConnectionError,
+        known.ModelRequestTimeout,
+        OSError,
+    )
+    if type(error) is known.UnexpectedModelBehavior:  # it has no class of its own for this
+        return "ended without content" in str(error)
+    return isinstance(error, passing) or status in (408, 409, 429) or (status or 0) >= 500
 
 
 def _said(error: Exception) -> str:

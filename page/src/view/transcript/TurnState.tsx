@@ -1,7 +1,7 @@
 import type { SessionState } from "../../model/session";
 import { resendTurn } from "../../net/api";
 import { attempt } from "../../state/notice";
-import { sent } from "../../state/session";
+import { loopNotice, sent } from "../../state/session";
 import { visibleText } from "../../text/visible";
 import { Icon } from "../part/Icon";
 import { Remedy } from "../session/Problem";
@@ -18,12 +18,13 @@ const CAUSES = {
 export function TurnState({ state }: { state: SessionState }) {
   const { status, cause } = state;
   if (status === "running") {
-    return state.live.length === 0 ? (
+    const notice = loopNotice.value;
+    return state.live.length === 0 || notice !== null ? (
       <p class="working" data-testid="working">
         <span />
         <span />
         <span />
-        <span class="unseen">Working</span>
+        {notice === null ? <span class="unseen">Working</span> : <bdi data-testid="notice">{visibleText(notice)}</bdi>}
       </p>
     ) : null;
   }

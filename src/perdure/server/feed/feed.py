@@ -88,6 +88,11 @@ class Feed:
         for follower in self._of(session_id):
             follower.delta(turn_id, update)
 
+    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
+        """What the loop of a turn wants its watchers to know now."""
+        for follower in self._of(session_id):
+            follower.notice(turn_id, text)
+
     def status(self, look: SessionLook, /) -> None:
         """A session's status, turn or queue changed."""
         for follower in self._of(look.session_id):

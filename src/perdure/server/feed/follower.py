@@ -87,6 +87,17 @@ class _Delta:
         self.update = update
 
 
+class _Notice:
+    __slots__ = ("text", "turn_id")
+
+    def __init__(self, turn_id: str, text: str) -> None:
+        self.turn_id = turn_id
+        self.text = text
+
+
+_News = _Delta | _Notice | SessionLook
+
+
 class Follower:
     """The frames of one incarnation of a session, from when it was first watched."""
 
@@ -117,8 +128,8 @@ class Follower:
         self.has_ended = False
         self._store = store
         self._look = look
-        self._waiting: list[_Delta | SessionLook] = []
-        self._due: list[_Delta | SessionLook] = []
+        self._waiting: list[_News] = []
+        self._due: list[_News] = []
         self._making: dict[str, _Making] = {}
         for known in partials(session.id):
             making = self._making.setdefault(
@@ -165,6 +176,11 @@ class Follower:
         if update.message_id not in self._making:
             self._hinted = True
         self._waiting.append(_Delta(turn_id, update))
+        self._rouse()
+
+    def notice(self, turn_id: str, text: str) -> None:
+        """What the loop of a turn wants its watchers to know now."""
+        self._waiting.append(_Notice(turn_id, text))
         self._rouse()
 
     def status(self, look: SessionLook) -> None:
@@ -316,7 +332,7 @@ class Follower:
             self.seq = page.entries[-1].seq
             self._push(items)
 
-    def _take_texts(self, of: str) -> list[_Delta | SessionLook]:
+    def _take_texts(self, of: str) -> list[_News]:
         """Takes the texts that wait out, of a message or of a turn that has ended."""
         if not self._due and not self._waiting:
             return []
@@ -335,7 +351,7 @@ class Follower:
         body = self.entry_body(stored)
         return Item(stored.seq, frame.identified(self.cursor(stored.seq), body), body)
 
-    def _tell(self, waiting: Sequence[_Delta | SessionLook]) -> list[Item]:
+    def _tell(self, waiting: Sequence[_News]) -> list[Item]:
         """The frames of texts and statuses; texts that follow each other are one."""
         frames: list[bytes] = []
         runs: list[tuple[_Delta, int, list[str]]] = []
@@ -345,6 +361,10 @@ class Follower:
             runs.clear()
 
         for each in waiting:
+            if isinstance(each, _Notice):
+                flush()
+                frames.append(frame.notice(self.writer.session_json, each.turn_id, each.text))
+                continue
             if isinstance(each, SessionLook):
                 flush()
                 live = each.turn.turn_id if each.turn else None
@@ -406,5 +426,8 @@ class Follower:
             self._rouse()
 
 
-def _is_text_of(each: _Delta | SessionLook, of: str) -> bool:
+def _is_text_of(each: _News, of: str) -> bool:
+    """Whether it is told before the entry with this id, or before the end of this turn."""
+    if isinstance(each, _Notice):
+        return of == each.turn_id
     return isinstance(each, _Delta) and of in {each.update.message_id, each.turn_id}

@@ -51,6 +51,12 @@ def ended(session_json: bytes, status_name: str, cause: str | None = None) -> by
     return event(b"status", said)
 
 
+def notice(session_json: bytes, turn_id: str, content: str) -> bytes:
+    """Tells what the loop of a turn wants its watchers to know now."""
+    said = b'{"session_id":%b,"turn_id":%b,"text":%b}'
+    return event(b"notice", said % (session_json, encode(turn_id), encode(content)))
+
+
 def text(
     name: bytes,
     session_json: bytes,

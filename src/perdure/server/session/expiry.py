@@ -46,6 +46,10 @@ class Expiry:
         """More text of a message in the making."""
         self._feed.delta(session_id, turn_id, update)
 
+    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
+        """What the loop of a turn wants its watchers to know now."""
+        self._feed.notice(session_id, turn_id, text)
+
     def status(self, look: SessionLook, /) -> None:
         """A session's status changed."""
         self._feed.status(look)

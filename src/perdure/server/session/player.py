@@ -12,7 +12,7 @@ from perdure.codec import Draft
 from perdure.context import RunContext
 from perdure.entry import Json, Message, ToolCall
 from perdure.errors import LoopError, NothingToResendError, StoreUnavailableError
-from perdure.events import MessageUpdate, RunEvent
+from perdure.events import MessageUpdate, RunEvent, RunNotice
 from perdure.fact import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -214,6 +214,8 @@ class Player(Owner, ABC):
                 self._partials.add(event)
                 self._feed.delta(self.session_id, turn_id, event)
                 await asyncio.sleep(0)
+            elif isinstance(event, RunNotice):
+                self._feed.notice(self.session_id, turn_id, event.text)
 
         def make_driver(opening: Opening) -> Driver:
             leaf_id = self.state.leaf_id

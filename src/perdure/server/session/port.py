@@ -20,6 +20,9 @@ class FeedPort(Protocol):
     def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
         """More text of a message in the making, after the same text was added to its partial."""
 
+    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
+        """What the loop of a turn wants its watchers to know now; nobody keeps it."""
+
     def status(self, look: SessionLook, /) -> None:
         """The session's status, turn or queue changed; the entries that did it are stored.
 
