@@ -322,7 +322,7 @@ async def test_a_turn_that_waits_does_not_hold_up_a_shutdown(store: JournalStore
         await house.create()
         await house.send(ONE)
         await waiting(house)
-        assert service.observer.running == 0
+        await house.until(lambda _: service.observer.running == 0)
         async with asyncio.timeout(10):
             await service.drain()
     assert (await House(store).look()).status == "waiting"
