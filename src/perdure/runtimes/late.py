@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
@@ -31,6 +32,10 @@ class LateCall(Struct, frozen=True):
 
     origin: CallOrigin
     result: ToolResult
+
+
+OnLate = Callable[[LateCall], Awaitable[None]]
+"""Is told of a late result, and returns when it is stored; the same one may be told again."""
 
 
 class LateResults:
@@ -70,8 +75,13 @@ class LateResults:
             self.missed(call)
 
     async def next(self) -> LateCall:
-        """The oldest late result, as soon as there is one; it stays until it is `stored`."""
+        """A late result, as soon as there is one; it stays until it is `stored`.
+
+        They come in turn, so that one which cannot be stored is in nobody's way.
+        """
         while not self._late:
             self._changed.clear()
             await self._changed.wait()
-        return next(iter(self._late.values()))
+        key = next(iter(self._late))
+        late = self._late[key] = self._late.pop(key)
+        return late

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import mcp_types as types
@@ -21,7 +21,7 @@ from perdure.errors import RuntimeLostError
 from perdure.loop import ToolSpec
 from perdure.runtimes.content import from_mcp_result, from_mcp_tool, to_meta
 from perdure.runtimes.contract import CallOrigin, Show
-from perdure.runtimes.late import LateCall
+from perdure.runtimes.late import LateCall, OnLate
 from perdure.runtimes.late_message import (
     LateAnswer,
     LateRequest,
@@ -32,9 +32,6 @@ from perdure.runtimes.link import Link
 from perdure.runtimes.mcp_stream import ReadStream, WriteStream
 
 log = logging.getLogger(__name__)
-
-OnLate = Callable[[LateCall], Awaitable[None]]
-"""Is told of a late result, and returns when it is stored; the same one may be told again."""
 
 START_S = 30.0
 """A session has to begin within so long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from contextlib import suppress
 from urllib.parse import parse_qs
@@ -12,7 +13,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from perdure.errors import ConfigurationError, MissingExtraError, RuntimeLostError
+from perdure.errors import (
+    ConfigurationError,
+    InvalidSessionIdError,
+    MissingExtraError,
+    RuntimeLostError,
+    SessionDeletedError,
+    SessionNotFoundError,
+)
+from perdure.runtimes.late import LateCall, OnLate
 from perdure.runtimes.link import Link, WireClosedError
 from perdure.server.access.principal import Grant
 from perdure.server.http.auth import Access, check_right, grant_of, grant_of_request
@@ -20,6 +29,8 @@ from perdure.server.http.session_route import answer
 from perdure.server.problem import Refused
 from perdure.server.runtime.remote import NameTakenError, RemoteSlot
 from perdure.server.service import Service
+
+log = logging.getLogger(__name__)
 
 LOST_AFTER = "perdure-lost-after"
 """The header of the answer that says after how many silent seconds the link is lost."""
@@ -66,7 +77,7 @@ class ConnectEndpoint:
                 )
             )
             link.start()
-            runtime = LinkedRuntime(link, runtime_id, on_late=service.runtimes.on_late)
+            runtime = LinkedRuntime(link, runtime_id, on_late=_keeping(service, slot))
             try:
                 await runtime.start()
                 await slot.attach(runtime, workspace)
@@ -114,6 +125,25 @@ def _check_free(slot: RemoteSlot, runtime_id: str) -> None:
             "--name. If it is gone, this is noticed soon",
             headers={"retry-after": "5"},
         ) from error
+
+
+def _keeping(service: Service, slot: RemoteSlot) -> OnLate | None:
+    """Keeps late results of the sessions that the runtime may serve, and drops all others."""
+    keep = service.runtimes.on_late
+    if keep is None:
+        return None
+
+    async def on_late(late: LateCall) -> None:
+        session_id = late.origin.session_id
+        try:
+            if slot.is_shared or await service.store.load_owner(session_id) == slot.owner:
+                await keep(late)
+            else:
+                log.warning("runtime %s has no session %r: dropped", slot.name, session_id)
+        except (SessionNotFoundError, SessionDeletedError, InvalidSessionIdError):
+            log.info("a late result of session %r is dropped: it is not there", session_id)
+
+    return on_late
 
 
 class _WebSocketWire:

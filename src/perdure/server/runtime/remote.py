@@ -16,11 +16,14 @@ class NameTakenError(Exception):
 
 
 class RemoteSlot(Slot):
-    """A runtime elsewhere. `owner` is whose it is; None: any session may use it."""
+    """A runtime elsewhere. `owner` is whose it is, unless `is_shared`: any session may use it."""
 
-    def __init__(self, name: str, table: RuntimeTable, owner: str | None) -> None:
+    def __init__(
+        self, name: str, table: RuntimeTable, owner: str | None = None, *, is_shared: bool = False
+    ) -> None:
         super().__init__(name, table)
         self.owner = owner
+        self.is_shared = is_shared
         self.workspace: str | None = None
         self._arrived = asyncio.Event()
 

@@ -43,7 +43,7 @@ class Runtimes:
         self._guests: dict[tuple[str | None, str], RemoteSlot] = {}
         for name, table in {LOCAL: RuntimeTable(), **tables}.items():
             if table.kind == "remote":
-                self._slots[name] = RemoteSlot(name, table, None)
+                self._slots[name] = RemoteSlot(name, table, is_shared=True)
                 continue
             chosen = {
                 key: server
