@@ -16,6 +16,10 @@ const TAGS = [
 const LINK = /^(?:https?:\/\/|mailto:)/i;
 const CLASS = /^(?:hljs(?:-[\w-]+)?|language-[\w+#-]+|[\w-]+_)$/;
 
+interface Leveled {
+  level?: number;
+}
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
@@ -23,6 +27,10 @@ const marked = new Marked({
     html: ({ text }) => escapeHtml(text),
     image: ({ href, text }) => `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`,
     codespan: ({ text }) => `<code>${escapeHtml(visibleCode(text))}</code>`,
+    heading({ tokens, depth, ...token }) {
+      const level = (token as Leveled).level ?? Math.min(depth + 1, 6);
+      return `<h${level} class="depth${depth}_">${this.parser.parseInline(tokens)}</h${level}>`;
+    },
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
     code: ({ text, lang }) => {
       const language = /^[\w+#-]*/.exec(lang ?? "")?.[0] ?? "";
@@ -45,6 +53,21 @@ export function splitBlocks(source: string): string[] {
   return blocks;
 }
 
+/**
+ * HTML of a text. Its headings stand below the page's own one and leave out no level, whatever levels
+ * they were written with; they look as they were written.
+ */
+function toHtml(source: string): string {
+  const tokens = marked.lexer(source);
+  let before = 1;
+  marked.walkTokens(tokens, (token) => {
+    if (token.type !== "heading") return;
+    before = Math.min(token.depth + 1, before + 1, 6);
+    (token as Leveled).level = before;
+  });
+  return marked.parser(tokens);
+}
+
 /** The renderer of one window's DOM. */
 export function createRenderer(window: WindowLike): (source: string) => string {
   const purify = createDOMPurify(window);
@@ -55,11 +78,13 @@ export function createRenderer(window: WindowLike): (source: string) => string {
   });
   purify.addHook("afterSanitizeAttributes", (node) => {
     if (node.nodeName !== "A") return;
+    const href = node.getAttribute("href");
+    if (href !== null && !URL.canParse(href)) node.removeAttribute("href");
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
   });
   return (source) =>
-    purify.sanitize(marked.parse(visibleText(source), { async: false }), {
+    purify.sanitize(toHtml(visibleText(source)), {
       ALLOWED_TAGS: TAGS,
       ALLOWED_ATTR: ["href", "title", "class", "align", "start"],
       ALLOWED_URI_REGEXP: LINK,

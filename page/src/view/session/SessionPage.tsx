@@ -22,7 +22,7 @@ export function SessionPage({ id }: { id: string }) {
   const view = SESSION_VIEWS.find((each) => each.name === route.value.view);
   if (state === null && (problem === null || view === undefined)) {
     return (
-      <main class="session" aria-label={name}>
+      <main id="main" class="session" tabIndex={-1} aria-label={name}>
         <SessionHeader id={id} name={name} status={problem === null ? null : (look?.status ?? null)} look={look} />
         {problem === null ? <p class="hint middle">Opening…</p> : <Problem id={id} problem={problem} look={look} />}
       </main>
@@ -30,7 +30,7 @@ export function SessionPage({ id }: { id: string }) {
   }
   const status = state?.status ?? look?.status ?? null;
   return (
-    <main class="session" aria-label={name} key={id}>
+    <main id="main" class="session" tabIndex={-1} aria-label={name} key={id}>
       <SessionHeader id={id} name={name} status={status} look={look} />
       {view !== undefined ? (
         <view.Component id={id} />

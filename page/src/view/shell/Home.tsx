@@ -5,7 +5,7 @@ import { Icon } from "../part/Icon";
 export function Home() {
   const isEmpty = listing.value.isLoaded && listing.value.sessions.length === 0;
   return (
-    <main class="blank" tabIndex={-1}>
+    <main id="main" class="blank" tabIndex={-1}>
       <h1>{isEmpty ? "Nothing is kept here yet" : "Choose a session"}</h1>
       <p class="hint">
         {isEmpty

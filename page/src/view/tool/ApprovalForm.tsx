@@ -42,7 +42,7 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
   return (
     <div class="approval" data-testid="approval">
       {approval.reason && <p>{visibleText(approval.reason)}</p>}
-      <h3>It would run with this input</h3>
+      <p class="label">It would run with this input</p>
       {input !== null ? (
         <textarea
           class="code-field"

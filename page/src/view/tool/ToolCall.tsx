@@ -70,9 +70,9 @@ export function ToolCall(props: ToolCallProps) {
               </Fold>
             ) : (
               <>
-                <h3>Input</h3>
+                <p class="label">Input</p>
                 <Input call={asked} />
-                <h3>Output</h3>
+                <p class="label">Output</p>
               </>
             )}
             <div data-testid="tool-output">
