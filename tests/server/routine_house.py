@@ -58,7 +58,7 @@ class RoutineHouse:
 
     async def rest(self) -> None:
         """Waits until nothing moves any more."""
-        for _ in range(200):
+        for _ in range(60):
             await asyncio.sleep(0)
             await self.keeper.until_rest()
             if not self.keeper._attending:
@@ -100,9 +100,11 @@ async def move(house: RoutineHouse, manual: ManualClock, seconds: float) -> None
         if left <= 0:
             return
         heap = house.keeper.timer._heap
-        due = min((each[0].timestamp() for each in heap), default=end)
-        step = max(0.001, min(left, due - manual.now().timestamp()))
-        await manual.advance(step)
+        if not heap:
+            await manual.advance(left)
+            continue
+        step = (heap[0][0] - manual.now()).total_seconds()
+        await manual.advance(min(left, step if step > 0 else 5))
 
 
 async def move_to(house: RoutineHouse, manual: ManualClock, moment: datetime) -> None:

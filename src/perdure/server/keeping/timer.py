@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from perdure import clock
 
 GLANCE_S = 60.0
-"""How long a clock that was set forward may go unnoticed."""
+"""How long a clock that was set may go unnoticed."""
+
+SET_BACK = timedelta(hours=1)
+"""A clock that goes back by more than this was set, and everything is looked at again."""
 
 
 class Timer:
@@ -26,6 +29,7 @@ class Timer:
         self._set: dict[str, tuple[datetime, int]] = {}
         self._count = 0
         self._changed = asyncio.Event()
+        self._latest: datetime | None = None
         self.glances = 0
 
     def set(self, name: str, when: datetime | None) -> None:
@@ -56,6 +60,10 @@ class Timer:
                 if self._set.get(name, (now, 0))[1] == count:
                     del self._set[name]
                     self._ring(name)
+            if self._latest is not None and now < self._latest - SET_BACK:
+                for name in self._set:
+                    self._ring(name)
+            self._latest = now
             if self._heap:
                 await self._sleep(min((self._heap[0][0] - now).total_seconds(), GLANCE_S))
             else:

@@ -7,6 +7,7 @@ principal who made it; `owner` is kept with it, and whoever knows principals che
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -307,8 +308,6 @@ class RoutineRegistry:
         key = clock.new_id() if idempotency_key is None else idempotency_key
         run_id = asked_id_of(routine.incarnation, key)
         fired_id = fired_id_of(routine.incarnation, run_id)
-        if (known := await load_run(routine, fired_id)) is not None:
-            return known
         fired = RoutineFired(
             id=fired_id,
             routine_id=routine_id,
@@ -318,10 +317,9 @@ class RoutineRegistry:
         )
 
         async def step() -> None:
-            try:
-                await self.keeper.firing.ask(routine, fired, now)
-            except AppendRejectedError:
-                return  # it was asked for at the same time, with this key
+            if await load_run(routine, fired_id) is None:
+                with suppress(AppendRejectedError):  # on another node it was asked for, just now
+                    await self.keeper.firing.ask(routine, fired, now)
 
         await self.keeper.hold(routine, step)
         run = await load_run(routine, fired_id)
