@@ -189,6 +189,7 @@ async def test_the_message_of_a_claim_that_was_left_behind_is_sent() -> None:
         mortal = Mortal(store, 1, "after")
         await live(mortal, two_hours, clock)
         assert [type(each.view).__name__ for each in await claims(store)] == ["RoutineFired"]
+        await clock.advance(2 * 3600)
         async with living(store) as house:
             await house.rest()
             (run, *missed) = await house.runs()
