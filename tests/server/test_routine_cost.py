@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from perdure.entry import Text
+from perdure.server.keeping.timer import GLANCE_S
 from perdure.server.routine.definition import Definition
 from perdure.server.routine.routine import create_routine
-from perdure.server.routine.timer import GLANCE_S
 from perdure.stores.memory import MemoryStore
 from tests.server.routine_house import SAY, START, living, timed
 

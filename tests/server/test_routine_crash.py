@@ -230,7 +230,7 @@ async def check_once(store: MemoryStore) -> None:
 
 
 def test_the_registry_is_all_that_routines_need_of_sessions() -> None:
-    from perdure.server.routine.port import Sessions
+    from perdure.server.keeping.port import Sessions
 
     verbs = {name for name in vars(Sessions) if not name.startswith("_")}
     assert verbs <= set(dir(Registry))
