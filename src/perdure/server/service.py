@@ -175,7 +175,13 @@ async def open_service(
         await registry.note_late(late.origin.session_id, late.origin.key, late.result)
 
     runtimes.on_late = keep_late
+    runtimes.on_change = lambda name, owner, all_see: feed.changed(
+        "runtime", name, owner, all_see=all_see
+    )
     routines = RoutineRegistry(store, registry, loops.prepare)
+    routines.keeper.on_change = lambda one: feed.changed(
+        "routine", one.name, one.owner, all_see=False
+    )
     wanted = read_table(settings.tables)
     metrics = None
     with suppress(MissingExtraError):  # nobody has to count

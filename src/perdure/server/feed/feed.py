@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from perdure import clock
 from perdure.events import MessageUpdate
 from perdure.server.feed import frame
 from perdure.server.feed.cursor import Cursor
 from perdure.server.feed.follower import Follower
+from perdure.server.feed.frame import Changing
 from perdure.server.feed.ring import Item, Ring
 from perdure.server.feed.viewer import Viewer, Watched
 from perdure.server.journal import JournalStore
@@ -24,12 +26,28 @@ from perdure.store import Look
 
 LISTING_BYTES = 256 * 1024
 SETTLE_S = 1
+GATHER_S = 0.1
+"""How long changes of what is around the sessions are gathered before they are told."""
+
 RETRY_MS, RETRY_SPREAD_MS = 1000, 4000
 """When viewers come back whose streams the server ended: so late, and spread over so long."""
 
 
 _Scope = tuple[str, str | None]
 """Of a listing: where the server is mounted, and whose sessions it has (None: all)."""
+
+
+class _Change(NamedTuple):
+    kind: Changing
+    name: str
+    owner: str | None
+    all_see: bool
+
+    def frame(self, _: str) -> bytes:
+        return frame.changed(self.kind, self.name)
+
+    def is_seen_by(self, scope: str | None) -> bool:
+        return self.all_see or scope is None or scope == self.owner
 
 
 class Feed:
@@ -55,6 +73,8 @@ class Feed:
         self._unsubscribe: Callable[[], None] | None = None
         self._beats: asyncio.Task[None] | None = None
         self._ending: dict[asyncio.Task[None], None] = {}
+        self._changed: dict[_Change, None] = {}
+        self._telling: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._writes = self._written_bytes = self._cuts = 0
 
@@ -97,11 +117,42 @@ class Feed:
         """A session's status, turn or queue changed."""
         for follower in self._of(look.session_id):
             follower.status(look)
+        self._tell_listings(
+            lambda root: frame.status(look, root),
+            lambda owner: owner is None or owner == look.owner,
+            look.session_id,
+        )
+
+    def changed(self, kind: Changing, name: str, owner: str | None, /, *, all_see: bool) -> None:
+        """A routine, a runtime or a workflow of this owner is not what it was.
+
+        Whoever has a listing, and sees it, is told so soon, however often it changes until then.
+        """
+        if not self._listings or self._is_closed:
+            return
+        self._changed[_Change(kind, name, owner, all_see)] = None
+        if self._telling is None:
+            loop = asyncio.get_running_loop()
+            self._telling = loop.call_later(GATHER_S, self._tell_changed)
+
+    def _tell_changed(self) -> None:
+        self._telling = None
+        found, self._changed = self._changed, {}
+        for change in found:
+            self._tell_listings(change.frame, change.is_seen_by)
+
+    def _tell_listings(
+        self,
+        make: Callable[[str], bytes],
+        sees: Callable[[str | None], bool],
+        session_id: str = "",
+    ) -> None:
+        """Pushes a frame, made for where the server is mounted, to the listings that see it."""
         sizes: dict[_Scope, int] = {}
         for (root, owner), ring in self._listings.items():
-            if owner is None or owner == look.owner:
-                data = frame.status(look, root)
-                ring.push(Item(0, data, data, look.session_id))
+            if sees(owner):
+                data = make(root)
+                ring.push(Item(0, data, data, session_id))
                 ring.trim()
                 sizes[root, owner] = len(data)
         for viewer, scope in tuple(self._listing_viewers.items()):
@@ -225,6 +276,8 @@ class Feed:
     async def close(self) -> None:
         """Lets all viewers go and waits until nothing of the feed runs any more; idempotent."""
         self.end_streams()
+        if self._telling is not None:
+            self._telling.cancel()
         for viewer in tuple(self._viewers):
             self.leave(viewer)
         await asyncio.gather(*self._ending, return_exceptions=True)

@@ -7,11 +7,16 @@ cursors, whose letters are known.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from perdure.codec import encode
 from perdure.server.session.look import SessionLook
 from perdure.server.session.shown import look_json
 
 HEARTBEAT = b":\n\n"
+
+Changing = Literal["routine", "runtime", "workflow"]
+"""What around the sessions changes, and is told of."""
 
 
 def retry(after_ms: int) -> bytes:
@@ -42,6 +47,11 @@ def void(session_json: bytes) -> bytes:
 def status(look: SessionLook, root: str = "") -> bytes:
     """Tells a session's status, by its look."""
     return event(b"status", look_json(look, root))
+
+
+def changed(kind: Changing, name: str) -> bytes:
+    """Tells that a routine, a runtime or a workflow is not what it was: look at it again."""
+    return event(b"changed", b'{"kind":%b,"id":%b}' % (encode(kind), encode(name)))
 
 
 def ended(session_json: bytes, status_name: str, cause: str | None = None) -> bytes:

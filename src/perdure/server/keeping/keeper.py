@@ -52,6 +52,9 @@ class Keeper(ABC, Generic[K]):
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self._is_keeping = False
+        self._told: dict[str, tuple[str, int]] = {}
+        self.on_change: Callable[[K], object] | None = None
+        """Hears of one that has changed, was added, or is gone."""
 
     @abstractmethod
     async def load(self) -> None:
@@ -142,13 +145,16 @@ class Keeper(ABC, Generic[K]):
     def forget(self, name: str) -> None:
         """Keeps it no more: it is gone."""
         one = self._kept.get(name)
+        self.drop(name)
         if one is not None:
             one.is_gone = True
-        self.drop(name)
+            if self.on_change is not None:
+                self.on_change(one)
 
     def drop(self, name: str) -> None:
         """Keeps it no more."""
         self._kept.pop(name, None)
+        self._told.pop(name, None)
         self.timer.set(name, None)
         self._watch(name, frozenset())
 
@@ -228,6 +234,13 @@ class Keeper(ABC, Generic[K]):
             when = one.retry_at if one.failures else self.wake_at(one)
         self.timer.set(one.name, when)
         self._watch(one.name, frozenset(self.sessions_of(one)))
+        self._tell(one)
+
+    def _tell(self, one: K) -> None:
+        state = (one.incarnation, one.state.last_seq)
+        if self.on_change is not None and self._told.get(one.name) != state:
+            self.on_change(one)
+        self._told[one.name] = state
 
     def _watch(self, name: str, session_ids: frozenset[str]) -> None:
         before = self._watching.pop(name, frozenset())

@@ -34,6 +34,11 @@ class Routine(Ledger[State]):
         """Its id."""
         return self.name
 
+    @property
+    def owner(self) -> str | None:
+        """The principal whose it is; None: the admins'."""
+        return None if self.state.definition is None else self.state.definition.owner
+
     def next_start(self) -> datetime | None:
         """When its next run may start."""
         if self._next is None or self._next[0] is not self.state:

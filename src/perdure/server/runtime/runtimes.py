@@ -39,6 +39,9 @@ class Runtimes:
     ) -> None:
         self.default = default
         self.on_late: Callable[[LateCall], Awaitable[None]] | None = None
+        self.on_change: Callable[[str, str | None, bool], object] | None = None
+        """Hears the name of a runtime that is not what it was, whose it is, and if all see it."""
+
         self._slots: dict[str, Slot] = {}
         self._guests: dict[tuple[str | None, str], RemoteSlot] = {}
         for name, table in {LOCAL: RuntimeTable(), **tables}.items():
@@ -51,6 +54,8 @@ class Runtimes:
                 if server.runtimes is None or name in server.runtimes
             }
             self._slots[name] = HostedSlot(name, table, table.workspace or workspace, chosen)
+        for slot in self._slots.values():
+            slot.on_change = self._tell
 
     @property
     def names(self) -> Sequence[str]:
@@ -101,6 +106,7 @@ class Runtimes:
         if key not in self._guests:
             self._forget_guests()
             self._guests[key] = RemoteSlot(name, RuntimeTable(kind="remote"), owner)
+            self._guests[key].on_change = self._tell_of_guest
         return self._guests[key]
 
     def looks(self, may_see: Callable[[str | None], bool]) -> list[RuntimeLook]:
@@ -116,6 +122,15 @@ class Runtimes:
         """Ends what the server started, and lets the others go."""
         slots = (*self._slots.values(), *self._guests.values())
         await asyncio.gather(*(slot.close() for slot in slots))
+
+    def _tell(self, slot: Slot) -> None:
+        if self.on_change is not None:
+            self.on_change(slot.name, None, True)
+
+    def _tell_of_guest(self, slot: Slot) -> None:
+        if self.on_change is not None:
+            assert isinstance(slot, RemoteSlot)
+            self.on_change(slot.name, slot.owner, False)
 
     def _forget_guests(self) -> None:
         """Only so many are remembered; one that is attached is not forgotten."""

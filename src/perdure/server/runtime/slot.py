@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from perdure.clock import now
@@ -37,6 +37,8 @@ class Slot(ABC):
         self._sessions: dict[str, None] = {}
         self._users = 0
         self._is_closed = False
+        self.on_change: Callable[[Slot], object] | None = None
+        """Hears of a look that is not what it was."""
 
     @asynccontextmanager
     async def using(self, session_id: str) -> AsyncIterator[Runtime]:
@@ -47,6 +49,7 @@ class Slot(ABC):
 
         """
         self._users += 1
+        self._tell()
         try:
             if self._is_closed:
                 raise RuntimeLostError(self.name, "the server is shutting down")
@@ -56,6 +59,7 @@ class Slot(ABC):
             yield runtime
         finally:
             self._users -= 1
+            self._tell()
             if not self._users:
                 self._rest()
 
@@ -131,3 +135,8 @@ class Slot(ABC):
     def _become(self, status: RuntimeStatus, runtime_id: str | None, cause: str | None) -> None:
         self._status, self._since = status, now()
         self._runtime_id, self._cause = runtime_id, cause
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self)
