@@ -183,6 +183,19 @@ async def test_the_servers_programs_end_with_the_runtime(tmp_path: Path) -> None
     await until(lambda: not lives(server) and not lives(child), "both are gone")
 
 
+async def test_a_program_whose_keeper_is_killed_ends_too(tmp_path: Path) -> None:
+    async with runtime_with(stdio(), tmp_path) as runtime:
+        server = await _server_pid(runtime, tmp_path)
+        os.kill(_parent(server), signal.SIGKILL)
+        await until(lambda: not lives(server), "the program is gone")
+        await runtime.tools()
+        assert (await use(runtime, "echo", text="on")).text == "on"
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 _OWNER = """
 import asyncio, sys
 from perdure.runtimes.local import open_local

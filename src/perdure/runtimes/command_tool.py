@@ -71,7 +71,7 @@ class CommandTool:
         if "\0" in asked.command:
             raise ToolFailure("a command cannot hold a NUL")
         timeout_s = asked.timeout_s or self._limits.timeout_s
-        cwd = await asyncio.to_thread(folder_of, self._workspace, asked.folder)
+        cwd = await self._workspace.run(folder_of, self._workspace, asked.folder)
         return await run_program(command, cwd, origin, show, self._limits, timeout_s)
 
 

@@ -6,7 +6,6 @@ workspace are made one after the other, so that two calls at once cannot undo ea
 
 from __future__ import annotations
 
-import asyncio
 import mimetypes
 import os
 import stat
@@ -99,19 +98,19 @@ class FileTools:
 
     async def read_file(self, asked: ReadArguments, origin: CallOrigin, show: Show) -> Outcome:
         """The text of a file, exactly."""
-        return await asyncio.to_thread(self._read, asked)
+        return await self._workspace.run(self._read, asked)
 
     async def write_file(self, asked: WriteArguments, origin: CallOrigin, show: Show) -> Outcome:
         """Writes a file whole."""
-        return await asyncio.to_thread(self._write, asked)
+        return await self._workspace.run(self._write, asked)
 
     async def edit_file(self, asked: EditArguments, origin: CallOrigin, show: Show) -> Outcome:
         """Replaces text in a file."""
-        return await asyncio.to_thread(self._edit, asked)
+        return await self._workspace.run(self._edit, asked)
 
     async def list_files(self, asked: ListArguments, origin: CallOrigin, show: Show) -> Outcome:
         """The entries of a folder."""
-        return await asyncio.to_thread(self._list, asked)
+        return await self._workspace.run(self._list, asked)
 
     def _read(self, asked: ReadArguments) -> Outcome:
         with self._workspace.at(asked.path) as place:

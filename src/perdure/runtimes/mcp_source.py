@@ -15,10 +15,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
@@ -153,7 +153,12 @@ class McpSource:
     async def _open(self) -> AsyncIterator[Client]:
         async with AsyncExitStack() as stack:
             if self._server.url is not None:
-                http = create_mcp_http_client(dict(self._server.headers))
+                http = httpx2.AsyncClient(
+                    headers=dict(self._server.headers),
+                    timeout=httpx2.Timeout(
+                        self._server.start_within_s, read=self._server.timeout_s
+                    ),
+                )
                 await stack.enter_async_context(http)
                 transport = streamable_http_client(self._server.url, http_client=http)
             else:

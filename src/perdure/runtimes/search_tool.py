@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ class SearchTool:
 
     async def search_files(self, asked: SearchArguments, origin: CallOrigin, show: Show) -> Outcome:
         """The lines that match."""
-        folder = await asyncio.to_thread(folder_of, self._workspace, asked.path)
+        folder = await self._workspace.run(folder_of, self._workspace, asked.path)
         inside = folder.relative_to(self._workspace.path).as_posix()
         query = {
             "pattern": clean_text(asked.pattern),

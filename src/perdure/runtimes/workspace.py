@@ -9,18 +9,25 @@ confined: they are programs of the user who runs the runtime.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from perdure.clock import new_id
 from perdure.codec import clean_text
 from perdure.runtimes.tool import ToolFailure
 
+T = TypeVar("T")
+
+THREADS = 8
 MAX_LINKS = 40
 MAX_DEPTH = 200
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,7 +53,7 @@ class Place:
 
 
 class Workspace:
-    """A folder, held open; `close` lets go of it. Its methods block: call them in a thread.
+    """A folder, held open; `close` lets go of it. Its methods block: call them with `run`.
 
     Raises:
         OSError: there is no such folder.
@@ -57,12 +64,35 @@ class Workspace:
         self._given = os.path.abspath(os.fspath(folder))
         self.path = Path(os.path.realpath(folder))
         self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="workspace")
+        self._counting = threading.Lock()
+        self._users = 1  # whoever opened it; the last one closes the descriptor
+
+    async def run(self, blocking: Callable[..., T], *arguments: object) -> T:
+        """Calls a function in one of the workspace's own threads.
+
+        They are not those of the process: a file system that hangs holds up nobody else. Cancelling
+        waits for nothing; what began goes on to its end.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, blocking, *arguments)
 
     def close(self) -> None:
-        """Lets go of the folder."""
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
+        """Lets go of the folder, once nobody uses it any more; nothing begins from here on."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._let_go()
+
+    def _take(self) -> None:
+        with self._counting:
+            if not self._users:
+                raise ToolFailure("the runtime was closed")
+            self._users += 1
+
+    def _let_go(self) -> None:
+        with self._counting:
+            self._users -= 1
+            if not self._users:
+                os.close(self._root)
 
     @contextmanager
     def at(self, path: str, *, make_parents: bool = False) -> Iterator[Place]:
@@ -72,7 +102,9 @@ class Workspace:
             ToolFailure: it leads out of the workspace, or nowhere; the text says which.
 
         """
+        self._take()
         with ExitStack() as opened:
+            opened.callback(self._let_go)
             try:
                 yield self._walk(path, opened, make_parents=make_parents)
             except OSError as error:
