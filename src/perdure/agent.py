@@ -17,12 +17,19 @@ from typing import Any, Self
 
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, seal
-from perdure.compaction import DEFAULT_PROMPT, CompactionPlan, plan_compaction
+from perdure.compaction import (
+    DEFAULT_PROMPT,
+    CompactionPlan,
+    fill_of,
+    plan_compaction,
+    plan_relief,
+)
 from perdure.completion import complete
-from perdure.context import Alone, RunContext
-from perdure.entry import Compaction, Ephemeral, Json, Message, text
+from perdure.context import Remembering, RunContext
+from perdure.entry import Compaction, Ephemeral, Message, text
 from perdure.errors import (
     ConfigurationError,
+    LoopError,
     NoLoopError,
     SessionBusyError,
     SessionClosedError,
@@ -40,7 +47,7 @@ from perdure.events import (
     SessionForked,
     SessionInit,
 )
-from perdure.fact import Fact, LoopRemembered
+from perdure.fact import Fact
 from perdure.handle import Run
 from perdure.loop import LoopFactory, as_factory
 from perdure.run import Driver, Emit, summarise
@@ -60,11 +67,14 @@ async def open_agent(
     *,
     store: Store | None = None,
     publisher: Publisher | None = None,
+    compact_at: float | None = None,
 ) -> DurableAgent:
     """Opens a session: one that exists is resumed where it stands, an unknown id is created.
 
     `session_id=None` makes an id; `store=None` makes a memory store; with `loop=None` the agent
     records, branches, forks and reads, and cannot run. Both ways publish `session_init`.
+    With `compact_at` (0.8, say) a run that begins with a new message compacts first where the last
+    answer took up more than that share of its model's context window, if its loop says so.
     O(the session's entries).
 
     Raises:
@@ -88,6 +98,7 @@ async def open_agent(
     session = await _load_or_create(store, session_id)
     entries = await store.load_entries(session_id)
     agent = DurableAgent(store, session, entries, loop=loop, publisher=publisher)
+    agent._compact_at = compact_at
     agent._publish(SessionInit(session_id, agent.leaf_id))
     return agent
 
@@ -125,6 +136,7 @@ class DurableAgent:
         self._publisher = publisher
         self._transcript = Transcript(store, session, entries)
         self._run: Run | None = None
+        self._compact_at: float | None = None
         self._moves: list[str | None] = []
         self._closed = False
 
@@ -167,6 +179,8 @@ class DurableAgent:
             loop = factory()
             given = [text(entry) if isinstance(entry, str) else entry for entry in entries]
             drafts = [entry for entry in given if not isinstance(entry, Ephemeral)]
+            if drafts:
+                await self._relieve()
             receipt = await self._transcript.append(drafts, repair="always")
             path, length = self._transcript.path, len(self._transcript.path)
 
@@ -177,7 +191,7 @@ class DurableAgent:
                 self.session_id,
                 input=_messages_of(given, receipt),
                 messages=messages,
-                around=_Remembering(self._transcript.entries),
+                around=Remembering(self._transcript.entries),
             )
             await emit(AgentStart(context.turn_id, receipt, self.leaf_id))
             driver = Driver(context, self._transcript, emit)
@@ -279,6 +293,7 @@ class DurableAgent:
             self._store, session, stored, loop=self._loop, publisher=self._publisher
         )
         self._publish(SessionForked(new_id, self.session_id))
+        child._compact_at = self._compact_at
         child._publish(SessionInit(new_id, child.leaf_id))
         return child
 
@@ -319,10 +334,38 @@ class DurableAgent:
                 summary = await self._summary(plan.messages, text(prompt or DEFAULT_PROMPT))
             return await complete(self._store_summary(handle, plan, summary, path, length))
 
+    async def _relieve(self) -> None:
+        """Compacts, before the turn, where the context is nearly full; a failure is no obstacle."""
+        if self._compact_at is None or self._transcript.has_open_calls:
+            return
+        path, length = self._transcript.path, len(self._transcript.path)
+        fill = fill_of(path)
+        if fill is None or fill.share < self._compact_at:
+            return
+        plan = plan_relief(path, fill)
+        if plan is None:
+            return
+        try:
+            summary = await self._summary(plan.messages, text(DEFAULT_PROMPT))
+        except LoopError as error:
+            _log.warning(
+                "session %r is nearly full, and has no summary: %s", self.session_id, error
+            )
+            return
+        await complete(self._store_summary(None, plan, summary, path, length))
+
     async def _store_summary(
-        self, handle: Run, plan: CompactionPlan, summary: str, path: list[Entry], length: int
+        self,
+        handle: Run | None,
+        plan: CompactionPlan,
+        summary: str,
+        path: list[Entry],
+        length: int,
     ) -> Receipt:
-        """Appends the summary of the first `length` entries of the path; keeps what came since."""
+        """Appends the summary of the first `length` entries of the path; keeps what came since.
+
+        It ends the run `handle`, if one is given.
+        """
 
         def drafts() -> Sequence[Draft]:
             if self._transcript.path is not path:
@@ -333,7 +376,8 @@ class DurableAgent:
             return [Compaction(summary=summary, first_kept_id=first_kept_id)]
 
         receipt = await self._transcript.append(drafts)
-        self._rest(handle)
+        if handle is not None:
+            self._rest(handle)
         entry = receipt.entries[-1].entry
         self._publish(SessionCompacted(entry, entry.id))
         return receipt
@@ -430,22 +474,6 @@ def _messages_of(given: Sequence[Draft], receipt: Receipt) -> list[Message]:
         for entry in given
     )
     return [message for message in found if message is not None]
-
-
-class _Remembering(Alone):
-    """What stands around a run of the library: what its loop remembered in the log."""
-
-    def __init__(self, entries: Sequence[StoredEntry]) -> None:
-        self._entries = entries
-
-    def remembered(self, key: str) -> Json:
-        """The newest value of this key; O(the log)."""
-        for stored in reversed(self._entries):
-            if stored.type == "loop_remembered":
-                view = stored.view
-                if isinstance(view, LoopRemembered) and view.key == key:
-                    return view.value
-        return None
 
 
 def _with_ephemerals(path: list[Entry], given: Sequence[Draft]) -> list[Entry]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from perdure.codec import Entry
 from perdure.entry import Message
@@ -57,6 +58,64 @@ def plan_compaction(path: Sequence[Entry], keep_turns: int) -> CompactionPlan | 
         [*model_view(earlier), *model_view(kept[:cut])],
         kept[cut].id if cut < len(kept) else None,
     )
+
+
+class Fill(NamedTuple):
+    """How many tokens of a model's context window a conversation takes up."""
+
+    tokens: int
+    context_window: int
+
+    @property
+    def share(self) -> float:
+        """Of the window, 0 to 1; above 1 it is over-full."""
+        return self.tokens / self.context_window
+
+
+def fill_of(path: Sequence[Entry]) -> Fill | None:
+    """The fill that the newest answer on the path had; None where nobody said, or none is known.
+
+    A loop says it in its message's `provider`: `usage` (`input_tokens`, `output_tokens`) and
+    `context_window`. What came before the newest compaction says nothing of what there is now.
+    """
+    for entry in reversed(path):
+        if entry.type == "compaction":
+            return None
+        view = entry.view if entry.type == "message" else None
+        if isinstance(view, Message) and view.role == "assistant":
+            provider = view.provider if isinstance(view.provider, dict) else {}
+            usage, window = provider.get("usage"), provider.get("context_window")
+            if isinstance(usage, dict) and isinstance(window, int) and window > 0:
+                counts = (usage.get("input_tokens"), usage.get("output_tokens"))
+                return Fill(sum(n for n in counts if isinstance(n, int)), window)
+    return None
+
+
+MOST_KEPT_TURNS = 4
+MOST_KEPT_SHARE = 0.25
+"""Of a context that is nearly full, turns are kept as they are only up to this share of it."""
+
+
+def plan_relief(path: Sequence[Entry], fill: Fill, *, new_turns: int = 0) -> CompactionPlan | None:
+    """The cut for a context that is nearly full; None if nothing can be summarised.
+
+    It keeps the last turns that are small enough, `MOST_KEPT_TURNS` at most, and always the
+    `new_turns` that no model has seen.
+    """
+    _, seen = effective_path(path)
+    sizes = {entry.id: len(entry.raw) for entry in seen}
+    total = sum(sizes.values()) or 1
+    for keep_turns in range(MOST_KEPT_TURNS + new_turns, new_turns, -1):
+        plan = plan_compaction(path, keep_turns)
+        if plan is None:
+            continue
+        kept, is_kept = 0, False
+        for entry in seen:
+            is_kept = is_kept or entry.id == plan.first_kept_id
+            kept += sizes[entry.id] if is_kept else 0
+        if kept / total * fill.share <= MOST_KEPT_SHARE:
+            return plan
+    return plan_compaction(path, new_turns)
 
 
 def _is_worth_a_summary(entry: Entry) -> bool:

@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from perdure import clock
+from perdure.codec import StoredEntry
 from perdure.entry import Ending, Json, Message, Text, ToolCall, ToolResult
 from perdure.errors import LoopError
-from perdure.fact import ToolDispatched
+from perdure.fact import LoopRemembered, ToolDispatched
 from perdure.loop import Allowed, Answer, Purpose, Refused, ToolSpec, Verdict
 
 
@@ -84,6 +85,22 @@ class Alone:
 
 
 ALONE: Around = Alone()
+
+
+class Remembering(Alone):
+    """What stands around a run of the library: what its loop remembered in the log."""
+
+    def __init__(self, entries: Sequence[StoredEntry]) -> None:
+        self._entries = entries
+
+    def remembered(self, key: str) -> Json:
+        """The newest value of this key; O(the log)."""
+        for stored in reversed(self._entries):
+            if stored.type == "loop_remembered":
+                view = stored.view
+                if isinstance(view, LoopRemembered) and view.key == key:
+                    return view.value
+        return None
 
 
 class RunContext:

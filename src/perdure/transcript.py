@@ -109,6 +109,11 @@ class Transcript:
         return receipt
 
     @property
+    def has_open_calls(self) -> bool:
+        """Whether a call at the leaf has no result."""
+        return bool(self._open_calls)
+
+    @property
     def is_settled(self) -> bool:
         """Whether no append is under way and the fate of each is known."""
         return self._doubtful is None and not self._lock.locked()

@@ -76,6 +76,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_live_actors: Positive = Limits.max_live_actors
     approve: tuple[str, ...] = ()
     approval_limit_s: Seconds | None = Limits.approval_limit_s
+    compact_at: Annotated[float, Meta(gt=0, le=1)] | None = Limits.compact_at
     retain_days: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     retain_dry_run: bool = True
     grace_s: Annotated[float, Meta(ge=0)] = 5.0
@@ -194,6 +195,7 @@ EXPLAINED = {
     "max_live_actors": "so many sessions are in memory at most",
     "approve": "tools whose calls wait for an approval, by name or pattern, with commas",
     "approval_limit_s": "a call that nobody approves for so long counts as refused",
+    "compact_at": "a context that is full to this share is compacted before a turn; none: never",
     "retain_days": "sessions of that age are named in the log, as what would be deleted",
     "retain_dry_run": "false: they are deleted",
     "grace_s": "how long running turns may go on when the server is told to stop",

@@ -14,6 +14,7 @@ from perdure.entry import Json, ToolCall, ToolResult
 from perdure.errors import ConfigurationError, HookRefusedError
 from perdure.fact import HookRan
 from perdure.hook import (
+    CompactTrigger,
     HookEvent,
     HookOutcome,
     Notification,
@@ -146,7 +147,8 @@ class ServerSurroundings:
 
     async def compacting(self, scope: Scope, /) -> None:
         """PreCompact."""
-        event = PreCompact(session_id=scope.session_id, turn_id=scope.turn_id)
+        trigger: CompactTrigger = "manual" if scope.turn_id is None else "auto"
+        event = PreCompact(session_id=scope.session_id, turn_id=scope.turn_id, trigger=trigger)
         outcome = await self._fire(event, scope)
         if outcome.refused is not None:
             raise HookRefusedError(event.name, outcome.refused)

@@ -35,6 +35,7 @@ from perdure.server.session.idempotency import (
 from perdure.server.session.owner import Owner
 from perdure.server.session.path import load_model_path, load_open_calls
 from perdure.server.session.port import can_steer, make_loop
+from perdure.server.session.relief import relieve
 from perdure.server.session.script import Opening, Script
 from perdure.server.session.state import OpenTurn, QueuedMessage
 from perdure.server.session.surroundings import End, Note, Scope, StartSource
@@ -246,7 +247,27 @@ class Player(Owner, ABC):
             return self._scope(turn_id, say)
 
         around = TurnAround(self, make_scope, self._surroundings)
-        script = Script(given, around, self._surroundings, self.build_loop, make_driver)
+
+        async def relieve_turn() -> bool:
+            if (share := self._limits.compact_at) is None:
+                return False
+            has_compacted = await relieve(
+                self.store,
+                around.scope,
+                self.state.leaf_id,
+                share,
+                surroundings=self._surroundings,
+                build_loop=self.build_loop,
+                append=lambda drafts: self.append_for(turn_id, drafts),
+                notice=lambda text: self._feed.notice(self.session_id, turn_id, text),
+            )
+            if has_compacted:
+                await self.keeper.prune()
+            return has_compacted
+
+        script = Script(
+            given, around, self._surroundings, self.build_loop, make_driver, relieve_turn
+        )
         turn = Turn(turn_id, play())
         self._attend(turn)
         return turn

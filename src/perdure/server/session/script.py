@@ -30,13 +30,17 @@ class Opening(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What a turn is played from; `make_driver` gives the driver of its next run."""
+    """What a turn is played from; `make_driver` gives the driver of its next run.
+
+    `relieve` compacts the conversation where it has to be; whether it did.
+    """
 
     given: Input
     around: TurnAround
     surroundings: Surroundings
     build_loop: Callable[[], Awaitable[Loop]]
     make_driver: Callable[[Opening], Driver]
+    relieve: Callable[[], Awaitable[bool]]
 
     async def play(self, loop: Loop, opening: Opening) -> Sequence[CallWaits]:
         """Runs the turn; returns the calls that it waits for, none where it is complete.
@@ -64,12 +68,18 @@ class Script(NamedTuple):
             opening = Opening(None)
             loop = await self.build_loop()
 
+    async def _start(self, source: StartSource) -> None:
+        scope = self.around.scope
+        await scope.note([SessionStarted(source=source)])
+        await self.surroundings.started(scope, source)
+
     async def _open(self, opening: Opening) -> None:
         scope = self.around.scope
         if opening.source is not None:
-            await scope.note([SessionStarted(source=opening.source)])
-            await self.surroundings.started(scope, opening.source)
+            await self._start(opening.source)
         if opening.answered:
             return  # what was said joins once these calls have their results
+        if await self.relieve() and self.surroundings.hears_starts:
+            await self._start("compact")
         await self.surroundings.begin(scope, self.given)
         await self.around.flush()

@@ -137,7 +137,7 @@ class Surroundings(Protocol):
         ...
 
     async def compacting(self, scope: Scope, /) -> None:
-        """The session is about to be compacted.
+        """The session is about to be compacted: by somebody, or before a turn runs (`turn_id`).
 
         Raises:
             HookRefusedError: it is not.

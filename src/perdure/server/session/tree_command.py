@@ -10,14 +10,13 @@ from perdure.codec import StoredEntry
 from perdure.compaction import DEFAULT_PROMPT, plan_compaction
 from perdure.context import RunContext
 from perdure.entry import Compaction, Message, text
-from perdure.errors import AppendConflictError, EntryNotFoundError, LoopError, PerdureError
+from perdure.errors import AppendConflictError, EntryNotFoundError
 from perdure.fact import LeafMoved
 from perdure.loop import Loop
-from perdure.run import summarise
 from perdure.server.session.actor import Actor
 from perdure.server.session.look import SessionLook
 from perdure.server.session.path import load_model_path
-from perdure.server.session.turn import describe
+from perdure.server.session.relief import summarise_with
 
 
 class Compacted(Struct, frozen=True):
@@ -83,12 +82,7 @@ async def compact(actor: Actor, keep_turns: int) -> Compacted:
 
     context = RunContext(actor.session_id, input=(prompt,), messages=messages, purpose="summary")
     loop = await actor.command(build)
-    try:
-        summary = await summarise(loop, context)
-    except PerdureError:
-        raise
-    except (Exception, SystemExit) as error:  # somebody else's loop: its own failure
-        raise LoopError(f"the loop gave no summary: {describe(error)}") from error
+    summary = await summarise_with(loop, context)
     entry = Compaction(summary=summary, first_kept_id=plan.first_kept_id)
 
     async def store(again: bool) -> Compacted:
