@@ -56,6 +56,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_MAX_LIVE_ACTORS": "16",
         "PERDURE_APPROVE": "run_*,write_file",
         "PERDURE_APPROVAL_LIMIT_S": "16.5",
+        "PERDURE_COMPACT_AT": "0.7",
         "PERDURE_RETAIN_DAYS": "17",
         "PERDURE_RETAIN_DRY_RUN": "false",
         "PERDURE_GRACE_S": "0",
