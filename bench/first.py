@@ -59,6 +59,7 @@ def send(node: Node, client: Client, session_id: str) -> tuple[int, float, float
     viewer.close()
     node.rest()
     commits = sum(start <= finish <= end for _, finish in node.tell()["commits"])
+    assert commits, "a message was seen before it was stored"
     return commits, used * 1e3, (end - start) * 1e3
 
 

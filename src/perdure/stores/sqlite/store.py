@@ -260,9 +260,10 @@ class SqliteStore(ClosingStore):
     def observe_commits(self, listener: Callable[[int, float], object]) -> None:
         """Calls `listener(requests, seconds)` after each group of requests that shared a commit.
 
-        In the writer's thread, so it has to be quick, and must not raise; there is one listener.
+        In the writer's thread, so it has to be quick, and must not raise. It is told until the
+        store is closed.
         """
-        self._writer.on_commit = listener
+        self._writer.commit_listeners.append(listener)
 
     @asynccontextmanager
     async def acquire_ownership(self, node: str) -> AsyncIterator[None]:

@@ -75,7 +75,7 @@ class Writer:
         self.has_opened = False
         self.closing: Future[None] | None = None  # set once the store is being closed
         self.listeners: dict[object, tuple[Loop, Kind, Listener]] = {}
-        self.on_commit: Callable[[int, float], object] | None = None
+        self.commit_listeners: list[Callable[[int, float], object]] = []
         """Told in the thread, after each group: how many requests, and how many seconds."""
 
     # The event loop's side
@@ -227,10 +227,11 @@ class Writer:
                     work = _nothing
             if group:
                 group += self._take_what_waits()
-                start, on_commit = clock.monotonic(), self.on_commit
+                start, listeners = clock.monotonic(), tuple(self.commit_listeners)
                 self._commit_and_tell(group)
-                if on_commit is not None:
-                    on_commit(len(group), clock.monotonic() - start)
+                seconds = clock.monotonic() - start
+                for listener in listeners:
+                    listener(len(group), seconds)
             if work is None:
                 break
             work()
