@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -154,6 +155,25 @@ async def test_a_loop_that_cannot_start_fails_the_run_and_not_the_routine() -> N
         assert await house.said() == [("01-05T09:00", "failed"), ("01-05T10:00", "failed")]
         assert "no key" in str((await house.runs())[0].why)
         assert house.routines.look("r").status == "enabled"
+
+
+class SlowStore(MemoryStore):
+    """Tells what it read long after it read it."""
+
+    async def load_entry(self, session_id: str, entry: int | str) -> Any:
+        try:
+            return await super().load_entry(session_id, entry)
+        finally:
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+
+async def test_a_turn_that_ends_before_anybody_watches_it_is_seen_to_end() -> None:
+    async with timed() as clock, living(SlowStore()) as house:
+        await house.make()
+        await move(house, clock, 1.01 * 3600)
+        assert house.routines.look("r").running == ()
+        assert await house.said() == [("01-05T09:00", "succeeded")]
 
 
 # Sending again

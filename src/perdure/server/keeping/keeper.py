@@ -7,6 +7,7 @@ what one that never stopped would do next. Of several nodes each may try; the jo
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -52,6 +53,7 @@ class Keeper(ABC, Generic[K]):
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self._is_keeping = False
+        self._context = contextvars.copy_context()
         self._told: dict[str, tuple[str, int]] = {}
         self.on_change: Callable[[K], object] | None = None
         """Hears of one that has changed, was added, or is gone."""
@@ -164,7 +166,9 @@ class Keeper(ABC, Generic[K]):
             return
         self._wanted[name] = thorough or self._wanted.get(name, False)
         if name not in self._attending:
-            self._attending[name] = asyncio.create_task(self._attend(name))
+            # A hint comes from a store's thread: the clock is that of whoever made the keeper.
+            context = self._context.copy()
+            self._attending[name] = asyncio.create_task(self._attend(name), context=context)
 
     async def _attend(self, name: str) -> None:
         try:
@@ -252,6 +256,8 @@ class Keeper(ABC, Generic[K]):
                 del self._watched[session_id]
         for session_id in session_ids - before:
             self._watched.setdefault(session_id, set()).add(name)
+        if session_ids - before:
+            self.call(name, thorough=False)  # what happened before it was watched gave no hint
 
     def _session_grew(self, session_id: str) -> None:
         for name in tuple(self._watched.get(session_id, ())):
