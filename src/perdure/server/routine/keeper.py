@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -43,6 +44,7 @@ class Keeper(keeper.Keeper[Routine]):
             after = page.next
             if after is None:
                 return
+            await asyncio.sleep(0)  # a page is enough at a time for an event loop that serves
 
     async def load_one(self, session: Session) -> None:
         """Keeps the routine of this journal."""
