@@ -23,6 +23,7 @@ from perdure.runtimes.subprocess_runtime import start_subprocess
 from perdure.runtimes.table import McpServer, parse_mcp
 from perdure.testing.runtime_cases import lives, pid_in, until, use
 from perdure.testing.runtime_contract import WORKSPACE_TOOLS, is_seen
+from tests.runtimes.world import FAR, ask, runtime_process, serving_far, toolbox
 from tests.serving import free_port
 
 PROGRAM = Path(__file__).with_name("mcp_program.py")
@@ -181,6 +182,21 @@ async def test_the_servers_programs_end_with_the_runtime(tmp_path: Path) -> None
         child = int((await use(runtime, "spawn")).text)
         assert lives(child)
     await until(lambda: not lives(server) and not lives(child), "both are gone")
+
+
+async def test_a_remote_runtime_has_what_the_file_of_its_folder_names(tmp_path: Path) -> None:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    (folder / "perdure.toml").write_text(
+        f"[mcp.small]\ncommand = {sys.executable!r}\nargs = [{str(PROGRAM)!r}, 'stdio']\n"
+        f"[runtimes.{FAR}]\ntools = ['read_file']\nexcerpt_chars = 9\n"
+    )
+    async with serving_far(lost_after_s=15) as server, runtime_process(server.base, folder):
+        box = toolbox(server.service.runtimes)
+        names = [spec.name for spec in await box.tools()]
+        assert names[:2] == ["read_file", "echo"]
+        said = await ask(box, "echo", text="far away")
+        assert (said.text, said.limit_chars) == ("far away", 9)
 
 
 async def test_a_program_whose_keeper_is_killed_ends_too(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ async def test_a_runtime_has_the_tools_that_its_table_names(tmp_path: Path) -> N
     [
         ("[runtimes.x]\nkind = 'docker'", r"\[runtimes\.x\].*kind"),
         ("[runtimes.x]\ncolour = 1", r"\[runtimes\.x\].*colour.*idle_after_s"),
+        ("[runtimes.local]\ntools = ['rm']", r"\[runtimes\.local\].*tools"),
         ("[runtimes.'x y']", r"x y.*letters"),
         ("[runtimes]\nx = 1", r"\[runtimes\.x\]"),
         ("[runtimes.x]\nkind = 'remote'\nworkspace = '.'", "names its workspace itself"),
@@ -241,6 +242,15 @@ async def test_what_is_no_runtime_is_let_go_in_bounded_time() -> None:
                     await to_the_end(connection)
         assert look(server.service.runtimes).status == "idle"
         assert (await server.client.get("/v1/health")).status_code == 200
+
+
+async def test_a_request_that_is_no_websocket_is_told_what_to_do() -> None:
+    async with running() as server:
+        answer = await server.client.get("/v1/runtimes/connect")
+        assert (answer.status_code, answer.json()["code"]) == (426, "upgrade_required")
+        assert answer.headers["upgrade"] == "websocket"
+        bare = await server.client.get("/v1/runtimes/connect", headers={"Authorization": ""})
+        assert bare.status_code == 401
 
 
 async def test_an_unknown_websocket_is_refused() -> None:

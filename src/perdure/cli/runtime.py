@@ -17,18 +17,20 @@ from typing import Any
 from perdure.cli.terminal import Terminal
 from perdure.clock import new_id
 from perdure.errors import ConfigurationError, MissingExtraError
+from perdure.runtimes.command_tool import CommandLimits
 from perdure.runtimes.local import open_local
 from perdure.runtimes.source import sources_of
-from perdure.runtimes.table import parse_mcp
+from perdure.runtimes.table import RuntimeTable, parse_mcp, parse_runtimes
 
 _FILE = "perdure.toml"
 _TOKEN = "PERDURE_TOKEN"
 _OPTIONAL = {"mcp", "mcp_types", "websockets", "anyio", "pydantic"}
 
 _EPILOG = f"""\
-It dials in, and again whenever the connection is lost, until it is told to end. The MCP servers of
-[mcp.NAME] in {_FILE} of this folder are its tools too. The token can be in {_TOKEN} instead, where
-other users of the machine cannot read it."""
+It dials in, and again whenever the connection is lost, until it is told to end. In {_FILE} of this
+folder, the MCP servers of [mcp.NAME] are its tools too, and a table [runtimes.NAME] of its name
+says which tools it has, and what bounds them. The token can be in {_TOKEN} instead, where other
+users of the machine cannot read it."""
 
 
 def add_to(verbs: Any) -> None:
@@ -72,12 +74,19 @@ async def _serve(options: argparse.Namespace, token: str) -> None:
             raise
         raise MissingExtraError("perdure runtime", "runtimes") from error
     name, life = options.name or _machine(), new_id()
-    servers = parse_mcp(await asyncio.to_thread(_table), _FILE)
+    tables = await asyncio.to_thread(_tables)
+    servers = parse_mcp(tables.get("mcp"), _FILE)
+    table = parse_runtimes(tables.get("runtimes"), _FILE).get(name, RuntimeTable())
     runtime = await open_local(
         options.workspace,
         name=name,
         life=life,
         sources=sources_of(servers, options.workspace),
+        chosen=table.tools,
+        limits=CommandLimits(
+            timeout_s=table.command_timeout_s, max_output_bytes=table.max_output_bytes
+        ),
+        excerpt_chars=table.excerpt_chars,
     )
     serving = Serving(runtime)
     task = asyncio.current_task()
@@ -104,11 +113,11 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _table() -> object:
+def _tables() -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(_FILE).read_text("utf-8")).get("mcp")
+        return tomllib.loads(Path(_FILE).read_text("utf-8"))
     except FileNotFoundError:
-        return None
+        return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{_FILE} cannot be read: {error}") from error
 

@@ -51,7 +51,8 @@ class LateResults:
         if call.origin.key:
             self._unconfirmed[call.origin.key] = call
             while len(self._unconfirmed) > MAX_LATE:
-                del self._unconfirmed[next(iter(self._unconfirmed))]
+                oldest = self._unconfirmed.pop(next(iter(self._unconfirmed)))
+                log.warning("nobody said that a result is stored: %s", oldest.result.call_id)
 
     def missed(self, call: LateCall) -> None:
         """A result has no link to go over."""

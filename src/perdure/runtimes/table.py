@@ -19,6 +19,9 @@ from perdure.runtimes.local import EXCERPT_CHARS
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Kind = Literal["in-process", "subprocess", "remote"]
+ToolName = Literal[
+    "run_command", "read_file", "write_file", "edit_file", "list_files", "search_files"
+]
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 365)]
 T = TypeVar("T", bound=Struct)
 
@@ -29,7 +32,8 @@ class RuntimeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `workspace` None is the setting of that name; a remote runtime has its own. `idle_after_s` is
     how long one that the server starts goes on when nobody uses it; `lost_after_s` how long it may
     be silent before it is lost; `attach_within_s` how long a turn waits for a remote one that is
-    not attached. `tools` None is every tool of a workspace.
+    not attached. `tools` None is every tool of a workspace; of a remote runtime the keys from
+    `tools` on are read where it is started, and the others by the server.
     """
 
     kind: Kind = "in-process"
@@ -37,7 +41,7 @@ class RuntimeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     idle_after_s: Seconds = 600.0
     lost_after_s: Annotated[float, Meta(ge=0.1, le=3600)] = 15.0
     attach_within_s: Annotated[float, Meta(ge=0, le=3600)] = 15.0
-    tools: tuple[str, ...] | None = None
+    tools: tuple[ToolName, ...] | None = None
     excerpt_chars: Annotated[int, Meta(ge=0)] | None = EXCERPT_CHARS
     command_timeout_s: Seconds = 600.0
     max_output_bytes: Annotated[int, Meta(ge=1, le=64 << 20)] = 64 << 20

@@ -97,6 +97,7 @@ REFUSALS: dict[str, int] = {
     "too_many_streams": 429,
     "two_bounds": 422,
     "unauthorised": 401,
+    "upgrade_required": 426,
 }
 """The codes of refusals that are no PerdureError, and their statuses."""
 

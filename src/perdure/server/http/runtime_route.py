@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from contextlib import suppress
+from importlib.util import find_spec
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -45,6 +46,19 @@ async def list_runtimes(service: Service, request: Request) -> Response:
     """What is shown of the runtimes; starts none."""
     grant = grant_of_request(request)
     return answer({"runtimes": service.runtimes.looks(grant.has)})
+
+
+async def tell_how_to_connect(request: Request) -> Response:
+    """Refuses a request that is no WebSocket, or that the server could not take for one."""
+    if find_spec("websockets") is None:
+        raise MissingExtraError("a runtime that dials in", "runtimes")
+    raise Refused(
+        426,
+        "upgrade_required",
+        "a runtime dials in here, by a WebSocket: perdure runtime --connect does; a proxy in "
+        "between has to let WebSockets through",
+        headers={"upgrade": "websocket", "connection": "upgrade"},
+    )
 
 
 class ConnectEndpoint:

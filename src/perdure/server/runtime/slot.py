@@ -63,6 +63,11 @@ class Slot(ABC):
             if not self._users:
                 self._rest()
 
+    @property
+    def current(self) -> Runtime | None:
+        """The life that runs, if there is one; asking starts none, and is no use of it."""
+        return self._runtime
+
     def lost_cause(self, runtime_id: str) -> str | None:
         """Why this life was lost; None if it was not: it runs, or was stopped when it was idle."""
         return self._lost.get(runtime_id)

@@ -55,9 +55,9 @@ class Toolbox:
 
     async def confirm(self, key: str) -> None:
         """Says that a result is stored; a result that is not confirmed can come late once more."""
-        if self._runtime_id is not None and self._slot.look().status == "attached":
-            async with self._slot.using(self._session_id) as runtime:
-                await runtime.confirm(key)
+        runtime = self._slot.current
+        if runtime is not None and runtime.runtime_id == self._runtime_id:
+            await runtime.confirm(key)
 
     def _meet(self, runtime: Runtime) -> None:
         known = self._runtime_id
