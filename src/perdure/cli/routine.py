@@ -201,13 +201,13 @@ def _show(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _say_run(run: dict[str, Any], terminal: Terminal) -> None:
-    line = f"  {_time(run['due_at'])}  {run['status']}"
+    line = f"{_time(run['due_at'])}  {run['status']}"
     if run["until_at"]:
-        count = "more" if run["count"] is None else run["count"]
-        line += f" {count}, until {_time(run['until_at'])}"
+        count = "many" if run["count"] is None else run["count"]
+        line += f": {count} due times, until {_time(run['until_at'])}"
     if run["turn_id"]:
         line += f"  session {run['session_id']}, turn {run['turn_id']}"
-    terminal.say(one_line(line + (f"  ({run['why']})" if run["why"] else "")))
+    terminal.say("  " + one_line(line + (f"  ({run['why']})" if run["why"] else "")))
 
 
 def _switch(options: argparse.Namespace, terminal: Terminal, status: str) -> int:
