@@ -16,7 +16,8 @@ from tests.serving import ServerProcess
 SCRIPTED = "perdure.testing.scripted_loop:scripted_by_message"
 
 
-@pytest.fixture
+# Of a module and not of the session: its event loop would be in the way of other tests.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(ARGS))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from perdure.testing import Hang, Say, Wait, write_script
+from perdure.testing import Call, Hang, Say, Wait, write_script
 from tests.page.test_transcript import PIXEL
 from tests.page.visitor import WAIT_MS, Visitor, place_of, rows, say
 from tests.page.world import ask, path_ids, until
@@ -81,6 +81,42 @@ def test_a_message_interrupts_the_running_turn(visit: Visit, api: httpx.Client) 
     expect(visitor.see("message").last).to_contain_text("something else", timeout=WAIT_MS)
     expect(visitor.see("stop")).to_have_count(0, timeout=WAIT_MS)
     assert rows(visitor.page) == path_ids(api, "s")
+
+
+def test_a_message_steers_a_loop_that_lets_it(visit: Visit, api: httpx.Client) -> None:
+    start(api, "s")
+    visitor = visit(place_of("s"))
+    slow = Call("look", output=["a\n"], duration_s=2.5)
+    say(visitor.page, write_script(Say("first a look", calls=[slow])))
+    expect(visitor.see("tool-call")).to_have_attribute("data-state", "running", timeout=WAIT_MS)
+    visitor.see("composer").fill("and mind the gap")
+    visitor.see("steer").click()
+    expect(visitor.see("notice")).to_contain_text("joins the running turn", timeout=WAIT_MS)
+    expect(visitor.see("message").nth(2)).to_contain_text("and mind the gap", timeout=WAIT_MS)
+    until(api, "s", "idle")
+    entries = api.get("/v1/sessions/s/entries", params={"limit": 100}).json()["entries"]
+    assert [each["policy"] for each in entries if each["type"] == "message_queued"] == ["steer"]
+    expect(visitor.see("stop")).to_have_count(0, timeout=WAIT_MS)
+    assert rows(visitor.page) == path_ids(api, "s")
+
+
+def test_a_loop_that_cannot_be_steered_gets_the_message_after(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with ServerProcess(tmp_path, loop="shell") as server:
+        visitor = Visitor(browser, server)
+        visitor.open()
+        visitor.see("new-session").click()
+        say(visitor.page, "sleep 3; echo slept")
+        expect(visitor.see("stop")).to_be_visible(timeout=WAIT_MS)
+        visitor.see("composer").fill("echo afterwards")
+        visitor.see("steer").click()
+        expect(visitor.see("notice")).to_contain_text("cannot be steered", timeout=WAIT_MS)
+        expect(visitor.see("queued")).to_contain_text("echo afterwards", timeout=WAIT_MS)
+        visitor.see("composer").fill("a draft")
+        expect(visitor.see("steer")).to_have_count(0)
+        expect(visitor.see("tool-output").last).to_contain_text("afterwards", timeout=WAIT_MS)
+        assert visitor.complaints == []
 
 
 def test_an_earlier_message_is_edited_and_the_branches_are_walked(
@@ -221,8 +257,9 @@ def test_files_are_pasted_dropped_and_chosen_and_drafts_survive(
     page = visitor.page
     expect(visitor.see("composer")).to_be_visible(timeout=WAIT_MS)
     page.evaluate(PASTE, ["dot.png", "image/png", base64.b64encode(PIXEL).decode()])
+    expect(visitor.see("attachments").locator("li")).to_have_count(1, timeout=WAIT_MS)
     page.evaluate(DROP, ["notes.txt", "text/plain", "some notes"])
-    page.wait_for_function("document.querySelectorAll('.attachments li').length === 2")
+    expect(visitor.see("attachments").locator("li")).to_have_count(2, timeout=WAIT_MS)
     chosen = tmp_path / "page.html"
     chosen.write_text("<script>alert(1)</script>")
     visitor.see("file-picker").set_input_files(chosen)

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "./Icon";
 
 export interface MenuItem {
@@ -23,7 +23,8 @@ export function Menu({ label, testId, items, children }: MenuProps) {
   const [isOpen, setOpen] = useState(false);
   const frame = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
+  // Before the next key can come.
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     frame.current?.querySelector<HTMLElement>("[role=menuitem]")?.focus();
     const leave = (event: Event): void => {
@@ -47,7 +48,7 @@ export function Menu({ label, testId, items, children }: MenuProps) {
     }
     const found = [...(frame.current?.querySelectorAll<HTMLElement>("[role=menuitem]:not(:disabled)") ?? [])];
     const at = found.indexOf(document.activeElement as HTMLElement);
-    const steps: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: found.length - 1 };
+    const steps: Record<string, number> = { ArrowDown: at + 1, ArrowUp: Math.max(at, 0) - 1, Home: 0, End: -1 };
     const to = steps[event.key];
     if (to === undefined) return;
     event.preventDefault();

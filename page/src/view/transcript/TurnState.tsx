@@ -24,7 +24,7 @@ export function TurnState({ state }: { state: SessionState }) {
         <span />
         <span />
         <span />
-        {notice === null ? <span class="unseen">Working</span> : <bdi data-testid="notice">{visibleText(notice)}</bdi>}
+        {notice === null ? <span class="unseen">Working</span> : <bdi data-testid="loop-notice">{visibleText(notice)}</bdi>}
       </p>
     ) : null;
   }
