@@ -191,6 +191,17 @@ async def test_results_that_are_stored_do_not_come_late(store: JournalStore, fol
         assert await late(server) == []
 
 
+async def test_a_result_of_megabytes_is_stored_whole(store: JournalStore, folder: Path) -> None:
+    async with over_a_line(store, folder) as (server, _):
+        await create(server)
+        await send(server, "yes 0123456789abcde | head -c 16777216")
+        assert (await rest(server))["status"] == "idle"
+        (result,) = await results(server)
+        assert (result["bytes"], result["limit_chars"]) == (16 << 20, 50_000)
+        whole = await server.client.get(f"{result['href']}/0")
+        assert whole.content == b"0123456789abcde\n" * (1 << 20)
+
+
 async def test_a_session_that_chose_none_has_no_tools_unless_the_setting_says_so(
     store: JournalStore, folder: Path
 ) -> None:

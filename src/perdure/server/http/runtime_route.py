@@ -6,7 +6,9 @@ import asyncio
 import logging
 import re
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -30,6 +32,9 @@ from perdure.server.http.session_route import answer
 from perdure.server.problem import Refused
 from perdure.server.runtime.remote import NameTakenError, RemoteSlot
 from perdure.server.service import Service
+
+if TYPE_CHECKING:
+    from perdure.runtimes.linked import LinkedRuntime
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +80,8 @@ class ConnectEndpoint:
         slot = _slot(service, grant, name)
         runtime_id = f"{name}/{life}"
         _check_free(slot, runtime_id)
-        try:
-            from perdure.runtimes.linked import LinkedRuntime
+        try:  # in a thread: it takes too long for the event loop
+            linked = await asyncio.to_thread(import_module, "perdure.runtimes.linked")
         except ModuleNotFoundError as error:
             raise MissingExtraError("a runtime that dials in", "runtimes") from error
         websocket = WebSocket(scope, receive, send)
@@ -91,7 +96,9 @@ class ConnectEndpoint:
                 )
             )
             link.start()
-            runtime = LinkedRuntime(link, runtime_id, on_late=_keeping(service, slot))
+            runtime: LinkedRuntime = linked.LinkedRuntime(
+                link, runtime_id, on_late=_keeping(service, slot)
+            )
             try:
                 await runtime.start()
                 await slot.attach(runtime, workspace)

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from importlib import import_module
 
 from perdure.clock import new_id
-from perdure.errors import PerdureError, RuntimeLostError
+from perdure.errors import MissingExtraError, PerdureError, RuntimeLostError
 from perdure.runtimes.command_tool import CommandLimits
 from perdure.runtimes.contract import Runtime
 from perdure.runtimes.local import open_local
@@ -17,6 +18,14 @@ from perdure.runtimes.table import McpServer, RuntimeTable
 from perdure.server.runtime.slot import Slot
 
 log = logging.getLogger(__name__)
+
+
+def _import_link() -> None:
+    """Imports what speaks to a subprocess: it takes too long for the event loop."""
+    try:
+        import_module("perdure.runtimes.subprocess_runtime")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a runtime in a subprocess", "runtimes") from error
 
 
 class HostedSlot(Slot):
@@ -72,11 +81,12 @@ class HostedSlot(Slot):
                 self._folder,
                 name=self.name,
                 life=life,
-                sources=sources_of(self._mcp, self._folder),
+                sources=await asyncio.to_thread(sources_of, self._mcp, self._folder),
                 chosen=table.tools,
                 limits=limits,
                 excerpt_chars=table.excerpt_chars,
             )
+        await asyncio.to_thread(_import_link)
         from perdure.runtimes.child import Charge
         from perdure.runtimes.subprocess_runtime import start_subprocess
 
