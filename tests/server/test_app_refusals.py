@@ -175,8 +175,6 @@ async def test_a_verb_that_an_address_does_not_take_is_405(
         "/v1/sessions/s/nothing",
         "/v1/sessions/a/b/entries",
         "/v1/runtimes/nothing",
-        "/v1/routines",
-        "/v1/workflows",
         "/assets/nothing.js",
         "/assets/..%2Findex.html",
         "/assets/%2e%2e",

@@ -63,7 +63,9 @@ def scope_of(app: Any) -> dict[str, Any]:
 async def test_ten_thousand_viewers_that_came_and_went_leave_nothing_behind() -> None:
     store = MemoryStore()
     app = create_app(
-        Settings(token=TOKEN), store=store, loops=OneLoop(ScriptedLoop([Say("hello")]))
+        Settings(token=TOKEN, requests_per_s=1e6),
+        store=store,
+        loops=OneLoop(ScriptedLoop([Say("hello")])),
     )
     async with app.router.lifespan_context(app):
         feed = app.state.service.feed
@@ -76,9 +78,14 @@ async def test_ten_thousand_viewers_that_came_and_went_leave_nothing_behind() ->
                 await app(scope_of(app), connection.receive, connection.send)
                 assert connection.sent[0]["status"] == 200
 
-        await connect(500)
-        gc.collect()
-        objects, blocks = len(gc.get_objects()), sys.getallocatedblocks()
+        async def held(count: int) -> tuple[int, int]:
+            await connect(count)
+            gc.collect()
+            return len(gc.get_objects()), sys.getallocatedblocks()
+
+        # Timers that were cancelled stay with the loop until they are many: that comes and goes.
+        rounds = [await held(500) for _ in range(6)]
+        objects, blocks = (max(each) for each in zip(*rounds, strict=True))
         await connect(CONNECTS)
         gc.collect()
         assert (feed.viewer_count, feed.watched) == (0, frozenset())
