@@ -70,7 +70,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     assert (settings.retain_days, settings.retain_dry_run) == (17, False)
     assert (settings.max_streams, settings.requests_per_s) == (18, 19.5)
     assert str(settings.tokens_path) == "t.toml"
-    assert settings.limits == Limits(12, 13, 14, 15.5, 16, 16.5)
+    assert settings.limits == Limits(12, 13, 14, 15.5, 16, 16.5, 0.7)
 
 
 @pytest.mark.parametrize(

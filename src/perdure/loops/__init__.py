@@ -8,16 +8,28 @@ from typing import TYPE_CHECKING
 from perdure.loops.named import default_loop_name, loop_by_name
 
 if TYPE_CHECKING:
+    from perdure.loops.current import current_call
     from perdure.loops.model import Model
+    from perdure.loops.pydantic_agent import PydanticAgent
     from perdure.loops.shell import Shell
     from perdure.loops.tool import ToolContext
 
-__all__ = ["Model", "Shell", "ToolContext", "default_loop_name", "loop_by_name"]
+__all__ = [
+    "Model",
+    "PydanticAgent",
+    "Shell",
+    "ToolContext",
+    "current_call",
+    "default_loop_name",
+    "loop_by_name",
+]
 
 _HOMES = {
     "Model": "perdure.loops.model",
+    "PydanticAgent": "perdure.loops.pydantic_agent",
     "Shell": "perdure.loops.shell",
     "ToolContext": "perdure.loops.tool",
+    "current_call": "perdure.loops.current",
 }
 
 

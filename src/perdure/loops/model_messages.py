@@ -128,7 +128,7 @@ def to_history(messages: Iterable[Message], model: Model) -> list[ModelMessage]:
     asked: list[ModelRequestPart] = []
     for message in messages:
         if message.role != "assistant":
-            asked += _request_parts(message)
+            asked += request_parts(message)
             continue
         if asked:
             history.append(ModelRequest(parts=asked))
@@ -140,7 +140,8 @@ def to_history(messages: Iterable[Message], model: Model) -> list[ModelMessage]:
     return history
 
 
-def _request_parts(message: Message) -> list[ModelRequestPart]:
+def request_parts(message: Message) -> list[ModelRequestPart]:
+    """A message that is no assistant's, as parts of a request."""
     if message.role == "system":
         return [SystemPromptPart(message.text)] if message.text else []
     results = [_tool_return(result) for result in message.tool_results]
@@ -151,14 +152,36 @@ def _request_parts(message: Message) -> list[ModelRequestPart]:
 
 
 def _tool_return(result: ToolResult) -> ToolReturnPart[Any]:
-    result = excerpt_result(result)
-    content = _content(result.parts)
     return ToolReturnPart(
         tool_name=result.name or "tool",
-        content=result.text if all(isinstance(item, str) for item in content) else content,
+        content=content_of(result),
         tool_call_id=result.call_id,
         outcome="failed" if result.is_error else "success",
     )
+
+
+def content_of(result: ToolResult) -> Any:
+    """What a model is shown of a result: text, or text and files."""
+    result = excerpt_result(result)
+    content = _content(result.parts)
+    return result.text if all(isinstance(item, str) for item in content) else content
+
+
+def from_tool_part(part: object, call: ToolCall) -> ToolResult | None:
+    """The result that a tool of an agent gave; None where the part is no result."""
+    if not isinstance(part, ToolReturnPart):
+        return None
+    said, others = part.model_response_str_and_user_content(wrap_if_error=False)
+    parts: list[Text | File] = [Text(said)] if said else []
+    for item in others:
+        if isinstance(item, BinaryContent):
+            parts.append(File(item.media_type, item.data))
+        elif isinstance(item, str):
+            parts.append(Text(item))
+        elif (url := getattr(item, "url", None)) is not None:
+            parts.append(File(getattr(item, "media_type", "application/octet-stream"), url=url))
+    is_error = part.outcome != "success"
+    return ToolResult(call.call_id, tuple(parts), name=call.name, is_error=is_error)
 
 
 def _content(parts: Iterable[Part]) -> list[UserContent]:

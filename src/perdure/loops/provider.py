@@ -160,17 +160,26 @@ def _known_providers() -> str:
 
 
 @contextmanager
-def provider_errors(name: str, model: Model) -> Iterator[None]:
+def provider_errors(name: str, model: Model, *, only_layer: bool = False) -> Iterator[None]:
     """Turns whatever the model layer or a provider's library raises inside into a `ModelError`.
 
-    A malformed answer may raise anything at all in there, so everything is taken.
+    A malformed answer may raise anything at all in there, so everything is taken; `only_layer`
+    takes what the layer says of the model alone, where somebody's tools run inside, too.
     """
     try:
         yield
     except PerdureError:
         raise
     except Exception as error:  # the edge of foreign code
+        if only_layer and not _is_of_layer(error):
+            raise
         raise explain(name, error, secret=_key_of(model)) from error
+
+
+def _is_of_layer(error: Exception) -> bool:
+    from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+
+    return isinstance(error, ModelAPIError | UnexpectedModelBehavior)
 
 
 def _key_of(model: Model) -> str | None:
