@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perdure import clock
-from perdure.entry import ToolCall, ToolResult
+from perdure.entry import ToolResult
 from perdure.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -14,35 +14,18 @@ from perdure.errors import (
     TurnRunningError,
 )
 from perdure.fact import ApprovalAnswered, ApprovalRequested, ToolDispatched
-from perdure.loop import Allowed, Verdict, Waits
 from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
 from perdure.server.service import open_service
 from perdure.server.session.expiry import Expiry
 from perdure.server.session.limit import Limits
 from perdure.server.session.registry import Registry
-from perdure.server.session.surroundings import Nothing, Scope
 from perdure.testing import Call, ManualClock, Say, write_script
 from perdure.tree import Tree
 from perdure.view import model_view
+from tests.server.careful import Careful
 from tests.server.house import ID, Feed, House, Loops
 from tests.unit.checks import check_model_view
-
-
-class Careful(Nothing):
-    """Calls of tools whose names begin with "careful" wait for a person."""
-
-    def __init__(self) -> None:
-        self.told: list[list[str]] = []
-
-    async def permit(self, scope: Scope, call: ToolCall, /) -> Verdict:
-        if call.name.startswith("careful"):
-            return Waits(f"{call.name} costs money")
-        return Allowed(call.arguments)
-
-    async def waits(self, scope: Scope, calls: object, /) -> None:
-        assert isinstance(calls, list)
-        self.told.append([call.name for call in calls])
 
 
 @pytest.fixture

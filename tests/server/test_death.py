@@ -14,8 +14,9 @@ from perdure.server.session.command import Sent
 from perdure.server.session.path import load_model_path
 from perdure.server.session.state import State, fold
 from perdure.stores.memory import MemoryStore
-from perdure.testing import Call, Fail, Say, write_script
+from perdure.testing import Call, Fail, Listen, Say, write_script
 from perdure.view import open_calls
+from tests.server.careful import Careful
 from tests.server.house import ID, House
 
 TOOLS = write_script(
@@ -24,6 +25,10 @@ TOOLS = write_script(
 )
 HANG = write_script(Say("w", cut="hang"))
 FAIL = write_script(Say("half"), Fail())
+ASKS = write_script(
+    Say("ask", calls=[Call("careful", call_id=f"careful-{n}") for n in (1, 2)]), Say("answered")
+)
+LISTENS = write_script(Say("listening"), Listen(), Say("heard"))
 
 
 class Dying:
@@ -79,6 +84,15 @@ async def live(house: House, acknowledged: list[Sent], forks: list[str]) -> None
     await house.registry.branch(ID, acknowledged[0].message_id)
     acknowledged.append(await house.send("eight", key="8"))
     await house.rest()
+    acknowledged.append(await house.send(ASKS, key="9"))
+    await house.until(lambda look: look.status == "waiting")
+    acknowledged.append(await house.send("ten", key="10"))
+    await house.registry.answer(ID, "careful-1", approve=True)
+    await house.registry.answer(ID, "careful-2", approve=False)
+    await house.until(lambda look: look.turn is None and not look.queued)
+    acknowledged.append(await house.send(LISTENS, key="11"))
+    acknowledged.append(await house.send("twelve", key="12", if_running="steer"))
+    await house.until(lambda look: look.turn is None and not look.queued)
 
 
 async def die(nth: int, *, late: bool) -> tuple[MemoryStore, list[Sent], list[str], bool]:
@@ -88,7 +102,7 @@ async def die(nth: int, *, late: bool) -> tuple[MemoryStore, list[Sent], list[st
     dying = Dying(store, nth, late=late)
     acknowledged: list[Sent] = []
     forks: list[str] = []
-    house = House(dying)
+    house = House(dying, surroundings=Careful())
     life = asyncio.create_task(live(house, acknowledged, forks))
     death = asyncio.create_task(dying.died.wait())
     await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
@@ -103,13 +117,19 @@ async def die(nth: int, *, late: bool) -> tuple[MemoryStore, list[Sent], list[st
 
 
 async def check(store: MemoryStore, acknowledged: list[Sent]) -> None:
-    house = House(store)
+    house = House(store, surroundings=Careful())
     before = list(await house.log())
     look = await house.look()
     assert look.status != "running"
     assert list(await house.log()) == before
     for sent in acknowledged:
         assert sent.message_id in before[sent.seq - 1].raw.decode()
+    if look.status == "waiting":
+        for asked in look.approvals:
+            await house.registry.answer(ID, asked.call_id, approve=True)
+        await house.rest()
+        if (await house.look()).queued:
+            await house.registry.go_on(ID)
     await house.send("the next one", key="next")
     await house.until(lambda look: look.turn is None and not look.queued)
     log = list(await house.log())
@@ -127,9 +147,9 @@ async def check(store: MemoryStore, acknowledged: list[Sent]) -> None:
     path = await load_model_path(store, ID, (await house.look()).leaf_id)
     assert not open_calls(path)
     assert (await house.texts())[-2:] == ["the next one", "the next one"]
-    texts = {"1": TOOLS, "2": "two", "3": HANG, "4": "four", "5": HANG, "6": "six", "7": FAIL}
-    for key, sent in zip(texts, acknowledged, strict=False):
-        again = await house.send(texts[key], key=key)
+    texts = (TOOLS, "two", HANG, "four", HANG, "six", FAIL, "eight", ASKS, "ten", LISTENS, "twelve")
+    for n, (text, sent) in enumerate(zip(texts, acknowledged, strict=False), 1):
+        again = await house.send(text, key=str(n), if_running="steer" if n == 12 else "queue")
         assert (again.message_id, again.seq) == (sent.message_id, sent.seq)
     assert list(await house.log()) == log
     await house.close()

@@ -26,6 +26,7 @@ from perdure.loop import Loop, LoopContext, LoopEvent, MessageDelta, MessageEnde
 from perdure.testing import Call, Fail, Say, ScriptedLoop, scripted_by_message, write_script
 from tests.server.house import ID, Gate, House, Loops
 
+FAIL_ONCE = write_script(Say("half"), Fail())
 HANG = write_script(Say("working", cut="hang"))
 HANG_IN_A_CALL = write_script(Say("look", calls=[Call("read", output=["one"], hangs=True)]))
 FAIL = write_script(Fail("out of luck"))
@@ -481,3 +482,20 @@ async def test_each_turn_has_one_end(house: House) -> None:
     started = [view.turn_id for view in views if isinstance(view, TurnStarted)]
     ended = [view.turn_id for view in views if isinstance(view, TurnEnded)]
     assert sorted(started) == sorted(ended)
+
+
+async def test_a_turn_that_is_named_is_sent_again_once_and_only_if_it_is_the_last(
+    house: House,
+) -> None:
+    first = await house.send(FAIL_ONCE)
+    await house.rest()
+    again = await house.registry.resend(ID, first.turn_id)
+    await house.rest()
+    assert await house.registry.resend(ID, first.turn_id) == again
+    await house.send("on we go")
+    await house.rest()
+    assert await house.registry.resend(ID, first.turn_id) == again
+    before = len(await house.log())
+    with pytest.raises(NothingToResendError):
+        await house.registry.resend(ID, "another")
+    assert len(await house.log()) == before

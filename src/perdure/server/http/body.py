@@ -79,6 +79,12 @@ class StopBody(Body, frozen=True):
     discard_queued: bool = False
 
 
+class ResendBody(Body, frozen=True):
+    """The turn to send again (None: the last one); it has to be the last one."""
+
+    turn_id: str | None = None
+
+
 class BranchBody(Body, frozen=True):
     """The tree entry to go on from; null is before the first one."""
 

@@ -18,6 +18,7 @@ from perdure.server.http.body import (
     EditBody,
     EmptyBody,
     ForkBody,
+    ResendBody,
     SendBody,
     StopBody,
 )
@@ -355,7 +356,7 @@ OPERATIONS: tuple[Operation, ...] = (
         session_route.resend,
         {202: Sent},
         (400, 404, 409, 413, 422),
-        body=EmptyBody,
+        body=ResendBody,
     ),
     Operation(
         "POST",

@@ -22,6 +22,7 @@ from perdure.server.http.body import (
     EditBody,
     EmptyBody,
     ForkBody,
+    ResendBody,
     SendBody,
     StopBody,
     read_body,
@@ -236,8 +237,8 @@ async def reopen(service: Service, request: Request) -> Response:
 async def resend(service: Service, request: Request) -> Response:
     """Sends the last turn again."""
     session_id = session_id_of(request)
-    await read_body(request, EmptyBody, service.settings.max_body_bytes)
-    return answer(await service.registry.resend(session_id), 202)
+    body = await read_body(request, ResendBody, service.settings.max_body_bytes)
+    return answer(await service.registry.resend(session_id, body.turn_id), 202)
 
 
 async def go_on(service: Service, request: Request) -> Response:

@@ -65,8 +65,8 @@ class Sessions(Protocol):
         """Ends that turn."""
         ...
 
-    async def resend(self, session_id: str) -> Sent:
-        """Sends the last turn's input again, if the turn did not complete."""
+    async def resend(self, session_id: str, turn_id: str | None = None) -> Sent:
+        """Sends the last turn's input again, if it is that one and did not complete; once."""
         ...
 
     async def discard_queued(self, session_id: str, message_id: str) -> None:

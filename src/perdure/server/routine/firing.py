@@ -333,24 +333,15 @@ class Firing:
         assert run.session_id is not None
         assert run.incarnation is not None
         assert run.message_id is not None
-        look = await self._sessions.look(run.session_id)
-        turn_id: str | None = None
-        for turn in (look.turn, look.last_turn):
-            if turn is not None and turn.message_id == run.message_id:
-                turn_id = turn.turn_id if turn.turn_id != run.resends else None
-                break
-        if turn_id is None:
-            last = look.last_turn
-            try:
-                if look.turn is not None or last is None or last.turn_id != run.resends:
-                    raise NothingToResendError(run.session_id)
-                turn_id = (await self._sessions.resend(run.session_id)).turn_id
-            except (NothingToResendError, TurnRunningError):
-                cause = "it was interrupted, and its session went on before it was sent again"
-                await self._end(routine, run, "interrupted", cause)
-                return None
+        assert run.resends is not None
+        try:
+            sent = await self._sessions.resend(run.session_id, run.resends)
+        except (NothingToResendError, TurnRunningError):
+            cause = "it was interrupted, and its session went on before it was sent again"
+            await self._end(routine, run, "interrupted", cause)
+            return None
         return await _started(
-            routine, run, run.session_id, run.incarnation, run.message_id, turn_id
+            routine, run, run.session_id, run.incarnation, run.message_id, sent.turn_id
         )
 
     async def _end(self, routine: Routine, run: Run, reason: RunReason, cause: str | None) -> None:

@@ -34,6 +34,7 @@ from perdure.fact import (
     MessageQueued,
     Policy,
     Source,
+    TurnStarted,
 )
 from perdure.server.session.actor import Actor
 from perdure.server.session.batch import Input
@@ -42,6 +43,7 @@ from perdure.server.session.idempotency import (
     late_id_of,
     message_id_of,
     queued_id_of,
+    resent_id_of,
     same_body,
     turn_id_of,
 )
@@ -212,26 +214,32 @@ async def stop(actor: Actor, turn_id: str | None, *, discard_queued: bool) -> St
     return Stopped(stopped=reason == "stopped", turn_id=turn.turn_id)
 
 
-async def resend(actor: Actor) -> Sent:
+async def resend(actor: Actor, turn_id: str | None) -> Sent:
     """Starts a new turn from the input of the last one, which did not complete.
+
+    Where `turn_id` names it, asking twice starts one turn, across crashes too.
 
     Raises:
         TurnRunningError, NothingToResendError: nothing stored.
         PerdureError: as `Actor.command`, and where the loop cannot start.
 
     """
-    turn_id = clock.new_id()
+    fresh_id = clock.new_id()
 
     async def step(again: bool) -> Sent:
+        new_id = fresh_id
+        if turn_id is not None:
+            new_id = resent_id_of(actor.session.incarnation, turn_id)
+        if (known := await _entry(actor, new_id)) is not None:
+            assert isinstance(known.view, TurnStarted)
+            return Sent(known.view.message_id, known.seq, new_id, queued=False)
         actor.check_idle()
         last = actor.state.last_turn
-        if last is None or last.reason == "completed":
+        is_meant = last is not None and turn_id in (None, last.turn_id)
+        if last is None or last.reason == "completed" or not is_meant:
             raise NothingToResendError(actor.session_id)
-        if last.turn_id == turn_id:
-            stored = await actor.store.load_entry(actor.session_id, turn_id)
-            return Sent(last.message_id, stored.seq, turn_id, queued=False)
-        receipt = await actor.start_again(last.message_id, turn_id, last.turn_id)
-        return Sent(last.message_id, receipt.last_seq, turn_id, queued=False)
+        receipt = await actor.start_again(last.message_id, new_id, last.turn_id)
+        return Sent(last.message_id, receipt.last_seq, new_id, queued=False)
 
     return await actor.command(step)
 

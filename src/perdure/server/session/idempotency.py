@@ -34,6 +34,11 @@ def turn_id_of(incarnation: str, message_id: str) -> str:
     return derive(incarnation, "turn", message_id)
 
 
+def resent_id_of(incarnation: str, turn_id: str) -> str:
+    """The id of the turn that sends this one again, where that was asked for by its id."""
+    return derive(incarnation, "resent", turn_id)
+
+
 def ended_id_of(incarnation: str, turn_id: str) -> str:
     """The id of the one `turn_ended` of this turn."""
     return derive(incarnation, "turn_ended", turn_id)

@@ -20,6 +20,8 @@ from perdure.fact import (
     LeafMoved,
     MessageJoined,
     MessageQueued,
+    Source,
+    TurnStarted,
 )
 from perdure.loop import Allowed, Answer, CallWaits, Loop, Refused
 from perdure.run import Driver, OpenCall
@@ -87,7 +89,7 @@ class Player(Owner, ABC):
     async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
         """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
         loop = await self.build_loop()
-        given = Input(await self._load_message(message_id))
+        given = Input(await self._load_message(message_id), await self._source_of(resends))
         drafts: list[Draft] = []
         if self.state.leaf_id != message_id:
             drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
@@ -179,6 +181,10 @@ class Player(Owner, ABC):
         if not isinstance(message := stored.view, Message):
             raise NothingToResendError(self.session_id)
         return message
+
+    async def _source_of(self, turn_id: str) -> Source:
+        stored = await self.store.load_entry(self.session_id, turn_id)
+        return stored.view.source if isinstance(stored.view, TurnStarted) else "user"
 
     async def _load_answer(self, turn_id: str, call_id: str) -> ApprovalAnswered:
         entry_id = answered_id_of(self.session.incarnation, turn_id, call_id)

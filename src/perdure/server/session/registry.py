@@ -392,9 +392,12 @@ class Registry:
             session_id, lambda actor: command.stop(actor, turn_id, discard_queued=discard_queued)
         )
 
-    async def resend(self, session_id: str) -> Sent:
-        """Sends the last turn's input again, if the turn did not complete."""
-        return await self._command(session_id, command.resend)
+    async def resend(self, session_id: str, turn_id: str | None = None) -> Sent:
+        """Sends the last turn's input again, if the turn did not complete.
+
+        Where `turn_id` is given, that is the turn which has to be the last one.
+        """
+        return await self._command(session_id, lambda actor: command.resend(actor, turn_id))
 
     async def go_on(self, session_id: str) -> Sent:
         """Runs a held queue from its first message."""
