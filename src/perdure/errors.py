@@ -13,7 +13,8 @@ PerdureError
 ├─ ApprovalNotFoundError   ├─ ApprovalAnsweredError
 ├─ HookRefusedError        ├─ HookFailedError        ├─ RuntimeLostError
 ├─ RoutineNotFoundError    ├─ RoutineExistsError     ├─ InvalidRoutineError
-├─ RoutineBusyError
+├─ RoutineBusyError        ├─ WorkflowNotFoundError  ├─ WorkflowExistsError
+├─ WorkflowConflictError   ├─ InvalidWorkflowError
 ├─ StoreError
 │   ├─ AppendRejectedError     certainly not stored; the session is well
 │   ├─ AppendConflictError     certainly not stored; another writer is ahead
@@ -28,6 +29,9 @@ never crosses a store's edge; it stays as `__cause__`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 
 class PerdureError(Exception):
@@ -344,6 +348,65 @@ class InvalidRoutineError(PerdureError):
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(f"{field}: {detail}")
         self.field = field
+
+
+class _WorkflowError(PerdureError):
+    def __init__(self, workflow_id: str, message: str) -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+
+
+class WorkflowNotFoundError(_WorkflowError):
+    """No workflow has this id; nothing was stored."""
+
+    def __init__(self, workflow_id: str) -> None:
+        super().__init__(workflow_id, f"there is no workflow {workflow_id!r}; perdure workflow ls")
+
+
+class WorkflowExistsError(_WorkflowError):
+    """The id is taken by another workflow, which stays; nothing was stored."""
+
+    def __init__(self, workflow_id: str) -> None:
+        super().__init__(
+            workflow_id, f"workflow {workflow_id!r} exists and is another one; choose another id"
+        )
+
+
+class WorkflowConflictError(_WorkflowError):
+    """The workflow stands where this cannot be done; nothing was stored. `step` is which, if any.
+
+    The text says how it stands, and what can be done.
+    """
+
+    def __init__(self, workflow_id: str, detail: str, *, step: str | None = None) -> None:
+        super().__init__(workflow_id, detail)
+        self.step = step
+
+
+class WorkflowProblem(NamedTuple):
+    """What is wrong with a workflow: where, by line (from 1) and field, and what is allowed."""
+
+    line: int | None
+    field: str
+    detail: str
+
+    def __str__(self) -> str:
+        """`line 3, steps[0].prompt: …`."""
+        place = ", ".join([*([f"line {self.line}"] if self.line else []), self.field]).rstrip(", ")
+        return f"{place}: {self.detail}" if place else self.detail
+
+
+class InvalidWorkflowError(PerdureError):
+    """A workflow cannot be like this; nothing was stored, and nothing runs.
+
+    `problems` are all that were found; `line` and `field` are those of the first one.
+    """
+
+    def __init__(self, problems: Sequence[WorkflowProblem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+        self.line = problems[0].line
+        self.field = problems[0].field
 
 
 class ServerClosingError(PerdureError):

@@ -25,6 +25,8 @@ FiredCause = Literal["due", "catch_up", "asked"]
 RunReason = Literal[
     "completed", "stopped", "interrupted", "failed", "refused", "skipped", "discarded"
 ]
+WorkflowSwitch = Literal["running", "paused", "cancelling"]
+WorkflowReason = Literal["completed", "failed", "cancelled"]
 
 
 class Fact(_Entry, frozen=True, omit_defaults=True):
@@ -245,19 +247,97 @@ class RoutineMissed(Fact, tag="routine_missed", frozen=True, omit_defaults=True)
     count: int | None
 
 
+class WorkflowDefined(Fact, tag="workflow_defined", frozen=True, omit_defaults=True):
+    """What the workflow does, once and for all; `needs` has the steps that each step waits for.
+
+    `source` is the text that it was written in, where it was.
+    """
+
+    definition: Json
+    needs: Json
+    inputs: Json = None
+    source: str | None = None
+
+
+class WorkflowSwitched(Fact, tag="workflow_switched", frozen=True, omit_defaults=True):
+    """Steps start from here on, or none does; `cancelling`: those that run are stopped, too."""
+
+    status: WorkflowSwitch
+    why: str | None = None
+    by: str | None = None
+
+
+class WorkflowEnded(Fact, tag="workflow_ended", frozen=True, omit_defaults=True):
+    """Nothing more happens by itself; a step that is reopened or skipped lets it go on."""
+
+    reason: WorkflowReason
+    cause: str | None = None
+
+
 class StepStarted(Fact, tag="step_started", frozen=True, omit_defaults=True):
-    """An attempt at a workflow's step; `attempt` counts from 1."""
+    """An attempt at a workflow's step; `attempt` counts from 1.
+
+    Stored before its message, `prompt`, is sent: which session, message and turn it is.
+    """
 
     step: str
     attempt: int
+    session_id: str | None = field(name="to_session", default=None)  # that name is reserved
+    incarnation: str | None = None
+    message_id: str | None = None
+    turn_id: str | None = None
+    prompt: str | None = None
+
+
+class StepChecked(Fact, tag="step_checked", frozen=True, omit_defaults=True):
+    """What the check of an attempt found."""
+
+    step: str
+    attempt: int
+    passed: bool
+    check: str
+    output: str | None = None
+    seconds: float = 0.0
 
 
 class StepEnded(Fact, tag="step_ended", frozen=True, omit_defaults=True):
-    """The end of an attempt at a workflow's step."""
+    """The one end of an attempt at a workflow's step; the next one starts at `retry_at`, if any.
+
+    `output` is what was said last; `seen` are the tool calls that it was seen to make.
+    """
 
     step: str
     attempt: int
     reason: str
+    cause: str | None = None
+    output: str | None = None
+    seen: Json = None
+    retry_at: datetime | None = None
+
+
+class StepSkipped(Fact, tag="step_skipped", frozen=True, omit_defaults=True):
+    """A person had the step passed over; those that wait for it go on."""
+
+    step: str
+    why: str
+    by: str | None = None
+
+
+class StepAnswered(Fact, tag="step_answered", frozen=True, omit_defaults=True):
+    """A person let the step start, or not."""
+
+    step: str
+    approve: bool
+    reason: str | None = None
+    by: str | None = None
+
+
+class StepsReopened(Fact, tag="steps_reopened", frozen=True, omit_defaults=True):
+    """A person had these steps run again, with new attempts: `step`, and what follows from it."""
+
+    step: str
+    steps: tuple[str, ...]
+    by: str | None = None
 
 
 class LoopChosen(Fact, tag="loop_chosen", frozen=True, omit_defaults=True):
@@ -310,8 +390,15 @@ KnownFact = (
     | RoutineRunEnded
     | RoutineSkipped
     | RoutineMissed
+    | WorkflowDefined
+    | WorkflowSwitched
+    | WorkflowEnded
     | StepStarted
+    | StepChecked
     | StepEnded
+    | StepSkipped
+    | StepAnswered
+    | StepsReopened
     | LoopChosen
     | SessionOwned
     | MessageJoined

@@ -79,6 +79,8 @@ def spelled(annotation: Any) -> str:
     origin = typing.get_origin(annotation)
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
+    if origin is tuple and arguments[0] is str:
+        return "list of strings"
     if arguments and arguments[0] in (Part, KnownPart):
         return "list of parts"
     if arguments and arguments[0] == ResultPart:

@@ -34,6 +34,17 @@ from tests.serving import ServerProcess
 ROUNDS = int(os.environ.get("PERDURE_SCHEMA_ROUNDS", "50"))
 LOOP = "perdure.testing.scripted_loop:scripted_by_message"
 ROUTINE = {"routine_id": "r", "text": "hello", "cron": "0 9 * * *", "overlap": "queue"}
+WORKFLOW = {
+    "workflow_id": "w",
+    "workflow": {
+        "name": "w",
+        "retry": {"attempts": 1},
+        "steps": [
+            {"id": "a", "prompt": "hello", "approve": True},
+            {"id": "b", "after": [], "prompt": '{"do": "fail"}'},
+        ],
+    },
+}
 CHECKS = [
     not_a_server_error,
     content_type_conformance,
@@ -59,6 +70,10 @@ def aim(case: Case[Any]) -> None:
         found["session_id"] = "s"
     if "routine_id" in found and number % 4:
         found["routine_id"] = "r"
+    if "workflow_id" in found and number % 4:
+        found["workflow_id"] = "w"
+    if "step" in found and number % 4:
+        found["step"] = "ab"[number % 2]
     if "seq" in found and number % 3:
         found["seq"] = number % 5
     for name in ("n", "m"):
@@ -88,6 +103,7 @@ def test_every_answer_is_one_that_the_document_has(name: str, server: ServerProc
     def play(case: Case[Any]) -> None:
         client.post("/v1/sessions", json={"session_id": "s"})
         client.post("/v1/routines", json=ROUTINE)
+        client.post("/v1/workflows", json=WORKFLOW)
         aim(case)
         answer = case.call(base_url=server.base, headers=server.headers)
         case.validate_response(answer, checks=CHECKS)

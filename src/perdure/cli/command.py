@@ -26,6 +26,7 @@ from perdure.cli import (
     show,
     token,
     verify,
+    workflow,
 )
 from perdure.cli.place import DEFAULT_STORE
 from perdure.cli.terminal import Terminal, one_line
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
     verbs_of = (serve, runtime, token, chat, ls, show, export, import_file, verify, salvage)
-    for module in (*verbs_of, routine):
+    for module in (*verbs_of, routine, workflow):
         module.add_to(verbs)
     return top
 

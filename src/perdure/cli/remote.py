@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -18,7 +18,12 @@ from perdure.server.config import Settings, load_settings
 
 TIMEOUT_S = 60.0
 
-_USAGE = frozenset({"configuration", "invalid_body", "invalid_routine", "missing_extra"})
+SILENCE_S = 40.0
+"""A stream that says nothing for so long, not even that it is there, is broken."""
+
+_USAGE = frozenset(
+    {"configuration", "invalid_body", "invalid_routine", "invalid_workflow", "missing_extra"}
+)
 
 
 def add_server_to(verb: argparse.ArgumentParser) -> None:
@@ -28,6 +33,10 @@ def add_server_to(verb: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the address of the running server (host and port as perdure serve has them here)",
     )
+
+
+class UnreachableError(PerdureError):
+    """The server cannot be reached, or is gone; it may come back."""
 
 
 class Remote:
@@ -49,9 +58,7 @@ class Remote:
             ConfigurationError: what was asked for cannot be meant.
 
         """
-        secure = self._parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(str(self._parts.hostname), self._parts.port, timeout=TIMEOUT_S)
+        connection = self._connect(TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         sent = None if body is None else json.dumps(body).encode()
         try:
@@ -59,13 +66,51 @@ class Remote:
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise PerdureError(
+            raise UnreachableError(
                 f"there is no server at {self.address} ({error}): start it with perdure serve, or "
                 "name its address with --server"
             ) from error
         finally:
             connection.close()
         return _read(answer.status, content, self.address)
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """The events of a stream as they come, each with its name; first of all `("open", None)`.
+
+        It ends when the server ends it; whoever wants to know more looks, and asks again.
+
+        Raises:
+            PerdureError: as `ask`.
+
+        """
+        connection = self._connect(SILENCE_S)
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "text/event-stream"}
+        try:
+            connection.request("GET", self._parts.path + path, headers=headers)
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                _read(answer.status, answer.read(), self.address)
+            yield "open", None
+            name = "message"
+            for raw in answer:
+                field, _, value = raw.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
+                elif not field:
+                    name = "message"
+        except (OSError, http.client.HTTPException) as error:
+            raise UnreachableError(
+                f"the connection to {self.address} broke off ({error})"
+            ) from error
+        finally:
+            connection.close()
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        secure = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        return kind(str(self._parts.hostname), self._parts.port, timeout=timeout_s)
 
 
 def segment(name: str) -> str:

@@ -163,7 +163,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-TABLES = frozenset({"mcp", "plugins", "routines", "runtimes"})
+TABLES = frozenset({"mcp", "plugins", "routines", "runtimes", "workflows"})
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")

@@ -42,6 +42,10 @@ from perdure.server.telemetry.observed_loop import Enter, observe_loops
 from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
 from perdure.server.telemetry.told import RunNotes
 from perdure.server.telemetry.tracing import Tracing
+from perdure.server.workflow.check import TABLE as CHECKS
+from perdure.server.workflow.check import CheckTable, Functions
+from perdure.server.workflow.registry import WorkflowRegistry
+from perdure.server.workflow.workspace import Workspaces
 from perdure.store import Store
 from perdure.stores import shown_url
 
@@ -60,6 +64,7 @@ class Service:
     feed: Feed
     registry: Registry
     routines: RoutineRegistry
+    workflows: WorkflowRegistry
     runtimes: Runtimes
     observer: Observer
     metrics: Metrics | None
@@ -182,6 +187,18 @@ async def open_service(
     routines.keeper.on_change = lambda one: feed.changed(
         "routine", one.name, one.owner, all_see=False
     )
+    checks = settings.read_table(CHECKS, CheckTable).checks
+    workflows = WorkflowRegistry(
+        store,
+        registry,
+        Workspaces(runtimes),
+        check_loop=loops.prepare,
+        check_runtime=runtimes.check,
+        functions=Functions(checks),
+    )
+    workflows.keeper.on_change = lambda one: feed.changed(
+        "workflow", one.name, one.owner, all_see=False
+    )
     wanted = read_table(settings.tables)
     metrics = None
     with suppress(MissingExtraError):  # nobody has to count
@@ -192,6 +209,7 @@ async def open_service(
                 "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
                 "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
                 "routines": ("Routines.", lambda: len(routines.keeper)),
+                "workflows": ("Workflows that are not over.", lambda: len(workflows.keeper)),
                 "appends_refused": (
                     "Whether the last append failed: 1, the store takes none.",
                     lambda: disk.refusal is not None,
@@ -216,9 +234,25 @@ async def open_service(
     try:
         await routines.keeper.load()
         await apply_table(routines, wanted)
-        async with keeping, expiry.running(registry), routines.keeper.keeping():
+        await workflows.keeper.load()
+        async with (
+            keeping,
+            expiry.running(registry),
+            routines.keeper.keeping(),
+            workflows.keeper.keeping(),
+        ):
             yield Service(
-                settings, store, loops, feed, registry, routines, runtimes, observer, metrics, disk
+                settings,
+                store,
+                loops,
+                feed,
+                registry,
+                routines,
+                workflows,
+                runtimes,
+                observer,
+                metrics,
+                disk,
             )
     finally:
         feed.end_streams()

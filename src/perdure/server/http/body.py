@@ -158,6 +158,20 @@ def _clean(value: Any) -> Any:
             return value
 
 
+async def read_text(request: Request, max_bytes: int) -> str:
+    """The request's body as text.
+
+    Raises:
+        Refused: 413, or 400: it was cut off, or is not UTF-8; nothing was done.
+
+    """
+    try:
+        return (await _read(request, max_bytes)).decode()
+    except UnicodeDecodeError as error:
+        detail = f"the body is not UTF-8: byte {error.start} is none"
+        raise Refused(400, "invalid_text", detail) from error
+
+
 async def receive_body(request: Request, max_bytes: int) -> None:
     """Has the whole body here, so that nothing is waited for when `read_body` reads it.
 

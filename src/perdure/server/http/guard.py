@@ -25,20 +25,23 @@ async def guard(service: Service, request: Request, needs: Right, *, has_body: b
     Raises:
         Refused: 403, the role may not; 413 or 400, the body did not come whole.
         InvalidSessionIdError, SessionNotFoundError: of the session in the path.
-        RoutineNotFoundError: of the routine in the path.
+        RoutineNotFoundError, WorkflowNotFoundError: of the routine or workflow in the path.
 
     """
     grant = grant_of(request.scope)
     if grant is None:
         return
     check_right(grant, needs)
-    is_about = {"session_id", "routine_id"} & request.path_params.keys()
+    is_about = {"session_id", "routine_id", "workflow_id"} & request.path_params.keys()
     if grant.scope is None or not is_about:
         return
     session_id = session_id_of(request) if "session_id" in is_about else None
     if has_body:
         # Nobody decides first and takes a day to send the rest: the session may be another by then.
         await receive_body(request, service.settings.max_body_bytes)
+    if "workflow_id" in is_about:
+        await service.workflows.check_scope(text_of(request, "workflow_id"), grant.scope)
+        return
     if session_id is None:
         service.routines.check_scope(text_of(request, "routine_id"), grant.scope)
         return

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.server.access.principal import Right
-from perdure.server.http import routine_route, runtime_route, session_route, view_route
+from perdure.server.http import runtime_route, session_route, view_route
 from perdure.server.http.body import (
     AnswerBody,
     BranchBody,
@@ -22,51 +20,14 @@ from perdure.server.http.body import (
     SendBody,
     StopBody,
 )
-from perdure.server.http.routine_route import (
-    RoutineBody,
-    RoutineChange,
-    RoutinePage,
-)
-from perdure.server.routine.definition import Wanted
-from perdure.server.routine.history import RunPage
-from perdure.server.routine.look import DueLook, RoutineLook, RunLook
+from perdure.server.http.routine_operation import ROUTINE_OPERATIONS
+from perdure.server.http.shape import KEY, LIMIT, STRING
+from perdure.server.http.shape import Operation as Operation
+from perdure.server.http.workflow_operation import WORKFLOW_OPERATIONS
 from perdure.server.service import Service, version
 from perdure.server.session.command import Sent, Stopped
 from perdure.server.session.look import STATUSES, SessionLook
 from perdure.server.session.outline import OutlinePage
-
-Handler = Callable[[Service, Request], Awaitable[Response]]
-
-JSON = "application/json"
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One verb on one address. `handler` None is the stream, which answers by itself.
-
-    `answers` has the schema (a type, or JSON Schema) and media type of each good status;
-    `refusals` the statuses of problems, beyond those that any request can get.
-    """
-
-    method: str
-    path: str
-    name: str
-    says: str
-    handler: Handler | None
-    answers: Mapping[int, object]
-    refusals: tuple[int, ...] = ()
-    body: type | None = None
-    query: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    headers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    media_type: str = JSON
-    is_public: bool = False
-    right: Right | None = None
-    """What a role needs for it, where it is not `read` for a GET and `write` for the rest."""
-
-    @property
-    def needs(self) -> Right:
-        """The right that a token's role needs."""
-        return self.right or ("read" if self.method == "GET" else "write")
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -85,8 +46,6 @@ async def ready(service: Service, request: Request) -> Response:
     return session_route.answer({"status": "ready", **warnings})
 
 
-_STRING: Mapping[str, object] = {"type": "string"}
-_LIMIT: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 _SEQ: Mapping[str, object] = {
     "type": "string",
     "pattern": r"^[0-9]+(\.[0-9A-Za-z_-]+)?$",
@@ -96,10 +55,10 @@ _ENTRY: Mapping[str, object] = {
     "type": "object",
     "required": ["session_id", "seq", "id", "type", "created_at"],
     "properties": {
-        "session_id": _STRING,
+        "session_id": STRING,
         "seq": {"type": "integer", "minimum": 1},
-        "id": _STRING,
-        "type": _STRING,
+        "id": STRING,
+        "type": STRING,
         "created_at": {"type": "string", "format": "date-time"},
         "parent_id": {"type": ["string", "null"]},
     },
@@ -117,22 +76,22 @@ def _list(items: object) -> Mapping[str, object]:
 
 _BOOLEAN: Mapping[str, object] = {"type": "boolean"}
 _ID_OR_NULL: Mapping[str, object] = {"type": ["string", "null"]}
-_HEALTH = _object(status={"const": "ok"}, version=_STRING, store=_STRING, loop=_STRING)
+_HEALTH = _object(status={"const": "ok"}, version=STRING, store=STRING, loop=STRING)
 _READY: Mapping[str, object] = {
     "type": "object",
     "required": ["status"],
-    "properties": {"status": {"const": "ready"}, "warnings": _list(_STRING)},
+    "properties": {"status": {"const": "ready"}, "warnings": _list(STRING)},
 }
 _PAGE = _object(entries=_list(_ENTRY), has_more=_BOOLEAN, last_seq={"type": "integer"})
 _TRANSCRIPT = _object(
     entries=_list(
-        {**_ENTRY, "properties": {**_ENTRY["properties"], "siblings": _list(_STRING)}}  # type: ignore[dict-item]  # a JSON object
+        {**_ENTRY, "properties": {**_ENTRY["properties"], "siblings": _list(STRING)}}  # type: ignore[dict-item]  # a JSON object
     ),
     has_more=_BOOLEAN,
     leaf_id=_ID_OR_NULL,
 )
 _RUNTIME = _object(
-    name=_STRING,
+    name=STRING,
     kind={"enum": ["in-process", "subprocess", "remote"]},
     status={"enum": ["idle", "attached", "lost"]},
     since={"type": "string", "format": "date-time"},
@@ -141,15 +100,12 @@ _RUNTIME = _object(
     sessions={"type": "integer"},
     calls={"type": "integer"},
     cause=_ID_OR_NULL,
-    troubles={"type": "object", "additionalProperties": _STRING},
+    troubles={"type": "object", "additionalProperties": STRING},
 )
 _COMPACTED = _object(entry={"oneOf": [_ENTRY, {"type": "null"}]}, leaf_id=_ID_OR_NULL)
 _BYTES: Mapping[str, object] = {"type": "string", "format": "binary"}
-_RANGE = {"Range": {**_STRING, "description": "one range of bytes"}}
-_KEY = {"Idempotency-Key": {**_STRING, "pattern": "^[!-~]{1,255}$"}}
-_PAGED = {"limit": _LIMIT, "after": {**_STRING, "description": "`next` of the page before"}}
+_RANGE = {"Range": {**STRING, "description": "one range of bytes"}}
 _SESSION = "/v1/sessions/{session_id}"
-_ROUTINE = "/v1/routines/{routine_id}"
 _PART = f"{_SESSION}/entries/{{seq}}/parts/{{n}}"
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -191,9 +147,9 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: (SessionLook, "listing")},
         (422,),
         query={
-            "limit": _LIMIT,
-            "after": {**_STRING, "description": "`next` of the page before"},
-            "match": {**_STRING, "description": "what the id or the title holds, in any case"},
+            "limit": LIMIT,
+            "after": {**STRING, "description": "`next` of the page before"},
+            "match": {**STRING, "description": "what the id or the title holds, in any case"},
             "status": {"enum": list(STATUSES)},
         },
     ),
@@ -223,7 +179,7 @@ OPERATIONS: tuple[Operation, ...] = (
         session_route.entries,
         {200: _PAGE},
         (404, 422),
-        query={"before": _SEQ, "after": _SEQ, "limit": _LIMIT},
+        query={"before": _SEQ, "after": _SEQ, "limit": LIMIT},
     ),
     Operation(
         "GET",
@@ -276,11 +232,11 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: _TRANSCRIPT},
         (404, 422),
         query={
-            "before": _STRING,
-            "after": {**_STRING, "description": "an entry of the path; empty is its start"},
-            "limit": _LIMIT,
-            "leaf": _STRING,
-            "through": {**_STRING, "description": "the path to the newest leaf through it"},
+            "before": STRING,
+            "after": {**STRING, "description": "an entry of the path; empty is its start"},
+            "limit": LIMIT,
+            "leaf": STRING,
+            "through": {**STRING, "description": "the path to the newest leaf through it"},
         },
     ),
     Operation(
@@ -291,7 +247,7 @@ OPERATIONS: tuple[Operation, ...] = (
         view_route.tree,
         {200: OutlinePage},
         (404, 422),
-        query={"after": _SEQ, "limit": _LIMIT},
+        query={"after": _SEQ, "limit": LIMIT},
     ),
     Operation(
         "GET",
@@ -299,7 +255,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "export_session",
         "The whole session as JSON lines, verified; `perdure import` takes them",
         view_route.export,
-        {200: _STRING},
+        {200: STRING},
         (404, 422),
         media_type=view_route.LINES_TYPE,
     ),
@@ -317,14 +273,14 @@ OPERATIONS: tuple[Operation, ...] = (
         "stream",
         "The event stream of some sessions",
         None,
-        {200: _STRING},
+        {200: STRING},
         (404, 422),
         query={
-            "session": {**_list(_STRING), "description": "repeated"},
-            "after": {**_list(_STRING), "description": "a cursor for each session, or none"},
+            "session": {**_list(STRING), "description": "repeated"},
+            "after": {**_list(STRING), "description": "a cursor for each session, or none"},
             "listing": {"enum": ["0", "1"], "default": "0"},
         },
-        headers={"Last-Event-ID": {**_STRING, "description": "wins over `after`"}},
+        headers={"Last-Event-ID": {**STRING, "description": "wins over `after`"}},
         media_type="text/event-stream",
     ),
     Operation(
@@ -336,7 +292,7 @@ OPERATIONS: tuple[Operation, ...] = (
         {202: Sent},
         (400, 404, 409, 413, 422),
         body=SendBody,
-        headers=_KEY,
+        headers=KEY,
     ),
     Operation(
         "POST",
@@ -437,84 +393,6 @@ OPERATIONS: tuple[Operation, ...] = (
         (400, 404, 409, 413, 422, 502),
         body=CompactBody,
     ),
-    Operation(
-        "GET",
-        "/v1/routines",
-        "list_routines",
-        "Lists routines, in the order of their ids",
-        routine_route.list_routines,
-        {200: RoutinePage},
-        (422,),
-        query=_PAGED,
-    ),
-    Operation(
-        "POST",
-        "/v1/routines",
-        "create_routine",
-        "Makes a routine, and its session; 200 if the same one is there already",
-        routine_route.create,
-        {201: RoutineLook, 200: RoutineLook},
-        (400, 404, 409, 413, 422),
-        body=RoutineBody,
-    ),
-    Operation(
-        "POST",
-        "/v1/routines/preview",
-        "preview_routine",
-        "The next five due times of a schedule, or what is wrong with it",
-        routine_route.preview,
-        {200: DueLook},
-        (400, 413, 422),
-        body=Wanted,
-        right="read",
-    ),
-    Operation(
-        "GET",
-        _ROUTINE,
-        "look_at_routine",
-        "Looks at a routine: what it does, the next due times, the runs that have not ended",
-        routine_route.look,
-        {200: RoutineLook},
-        (404,),
-    ),
-    Operation(
-        "PATCH",
-        _ROUTINE,
-        "change_routine",
-        "Changes what is given; pauses a routine, or has it go on",
-        routine_route.change,
-        {200: RoutineLook},
-        (400, 404, 413, 422),
-        body=RoutineChange,
-    ),
-    Operation(
-        "DELETE",
-        _ROUTINE,
-        "delete_routine",
-        "Deletes a routine and its history; turns that it started go on",
-        routine_route.delete,
-        {204: None},
-        (404, 422),
-    ),
-    Operation(
-        "GET",
-        f"{_ROUTINE}/runs",
-        "list_runs",
-        "The run history, newest first: one item for each due time, and what became of it",
-        routine_route.runs,
-        {200: RunPage},
-        (404, 422),
-        query=_PAGED,
-    ),
-    Operation(
-        "POST",
-        f"{_ROUTINE}/run",
-        "run_routine",
-        "Starts a run now",
-        routine_route.run,
-        {202: RunLook},
-        (400, 404, 409, 413, 422),
-        body=EmptyBody,
-        headers=_KEY,
-    ),
+    *ROUTINE_OPERATIONS,
+    *WORKFLOW_OPERATIONS,
 )

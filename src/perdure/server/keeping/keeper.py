@@ -98,7 +98,7 @@ class Keeper(ABC, Generic[K]):
             self.journals.subscribe(self._journal_grew),
         ]
         self._is_keeping = True
-        for one in self._kept.values():
+        for one in self.kept():
             self.settle(one)
             if self.is_open(one):
                 self.call(one.name, thorough=True)

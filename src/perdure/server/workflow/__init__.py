@@ -1,0 +1,1 @@
+"""Workflows: ordered steps, each attempt a turn, resumed at the first step without an end."""

@@ -1,0 +1,166 @@
+"""Templates of prompts: jinja2 in its sandbox, where what is not there is an error.
+
+A template is read before anything runs: what it takes from inputs and steps has to be there. What
+it makes is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.meta import find_undeclared_variables
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_CHARS = 256 * 1024
+"""Of a prompt."""
+
+OUTPUTS = frozenset({"output", "session_id", "attempts", "skipped"})
+"""What a template can take from a step."""
+
+
+class Named:
+    """Values by name, as a template sees them: `inputs.version`, `inputs["a-b"]`."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Said(Named):
+    """What a template can take from a step; by itself it is what the step said."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return str(self["output"])
+
+
+class Takes(NamedTuple):
+    """What a template takes: names of inputs, and steps with what of each."""
+
+    inputs: frozenset[str]
+    steps: frozenset[tuple[str, str | None]]
+
+
+class TemplateProblem(ValueError):
+    """A template cannot be used; `line` counts from 1 in the template itself."""
+
+    def __init__(self, line: int | None, detail: str) -> None:
+        super().__init__(detail)
+        self.line = line
+        self.detail = detail
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Refuses what could make much out of little."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise SecurityError("powers cannot be used here")
+        for many, times in ((left, right), (right, left)):
+            is_many = hasattr(many, "__len__") and isinstance(times, int)
+            if is_many and len(many) * times > MAX_CHARS:
+                raise SecurityError(f"it would make more than {MAX_CHARS} characters")
+        return super().call_binop(context, operator, left, right)
+
+
+_SANDBOX = _Sandbox(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
+del _SANDBOX.globals["lipsum"]
+
+
+def take(text: str, known: frozenset[str]) -> Takes:
+    """What a template takes; `known` are the names of the variables that it can use.
+
+    Raises:
+        TemplateProblem: it cannot be read, or uses what is not there.
+
+    """
+    try:
+        tree = _SANDBOX.parse(text)
+        _SANDBOX.from_string(text)  # filters and tests are looked up only now
+    except TemplateSyntaxError as error:
+        raise TemplateProblem(error.lineno, f"the template cannot be read: {error}") from error
+    except (TemplateError, RecursionError, SyntaxError, ValueError) as error:
+        raise TemplateProblem(None, f"the template cannot be read: {error}") from error
+    if unknown := sorted(find_undeclared_variables(tree) - known):
+        line = next(
+            (each.lineno for each in tree.find_all(nodes.Name) if each.name == unknown[0]), None
+        )
+        there = ", ".join(sorted(known))
+        raise TemplateProblem(line, f"there is no {unknown[0]!r}; there are {there}")
+    inputs: set[str] = set()
+    steps: set[tuple[str, str | None]] = set()
+    looked_into: set[int] = set()
+    looks: list[nodes.Getattr | nodes.Getitem] = [
+        *tree.find_all(nodes.Getattr),
+        *tree.find_all(nodes.Getitem),
+    ]
+    for node in looks:
+        inner, key = node.node, _key(node)
+        if isinstance(inner, nodes.Name) and inner.name == "inputs" and key is not None:
+            inputs.add(key)
+        elif isinstance(inner, nodes.Name) and inner.name == "steps":
+            if key is None:
+                raise TemplateProblem(node.lineno, "name the step itself: steps.NAME.output")
+            looked_into.add(id(inner))
+            steps.add((key, None))
+        elif isinstance(inner, nodes.Getattr | nodes.Getitem):
+            of, name = inner.node, _key(inner)
+            if isinstance(of, nodes.Name) and of.name == "steps" and name is not None:
+                steps.add((name, key))
+    for found in tree.find_all(nodes.Name):
+        if found.name == "steps" and found.ctx == "load" and id(found) not in looked_into:
+            raise TemplateProblem(found.lineno, "name the step itself: steps.NAME.output")
+    return Takes(frozenset(inputs), frozenset(steps))
+
+
+def _key(node: nodes.Getattr | nodes.Getitem) -> str | None:
+    if isinstance(node, nodes.Getattr):
+        return node.attr
+    found = node.arg
+    return found.value if isinstance(found, nodes.Const) and isinstance(found.value, str) else None
+
+
+def render(text: str, values: Mapping[str, Any]) -> str:
+    """What the template makes of these values. May take long: not for the event loop.
+
+    Raises:
+        TemplateProblem: it cannot be rendered, or makes too much.
+
+    """
+    made: list[str] = []
+    size = 0
+    try:
+        for piece in _SANDBOX.from_string(text).generate(dict(values)):
+            made.append(piece)
+            size += len(piece)
+            if size > MAX_CHARS:
+                raise TemplateProblem(None, f"it makes more than {MAX_CHARS} characters")
+    except TemplateError as error:
+        detail = f"the template cannot be rendered: {error.message or type(error).__name__}"
+        raise TemplateProblem(getattr(error, "lineno", None), detail) from error
+    except TemplateProblem:
+        raise
+    except Exception as error:  # the edge of somebody else's expressions
+        raise TemplateProblem(
+            None, f"the template cannot be rendered: {type(error).__name__}: {error}"
+        ) from error
+    return "".join(made)
