@@ -13,6 +13,7 @@ import "./style/markdown.css";
 import "./style/tool.css";
 import "./style/composer.css";
 import "./style/views.css";
+import "./style/places.css";
 import "./style/narrow.css";
 
 startFeed();

@@ -263,4 +263,6 @@ def test_schedules_are_said_in_words() -> None:
     )
     start = datetime(2026, 1, 1, tzinfo=UTC)
     assert say(Schedule(every_s=90, starts_at=start)) == "Every 90 seconds"
+    assert say(Schedule(every_s=900, starts_at=start)) == "Every 15 minutes"
+    assert say(Schedule(every_s=86400, starts_at=start)) == "Every day"
     assert say(Schedule(at=start, zone="Europe/Berlin")) == "Once, at 2026-01-01T01:00:00+01:00"

@@ -29,7 +29,8 @@ export function streamUrl(parameters: readonly (readonly [string, string])[]): U
   return url;
 }
 
-async function call<T>(method: string, url: URL, body?: unknown, headers: HeadersInit = {}): Promise<T> {
+/** Asks the API; the answer as a value. */
+export async function call<T>(method: string, url: URL, body?: unknown, headers: HeadersInit = {}): Promise<T> {
   const init: RequestInit = { method, headers };
   if (body !== undefined) {
     init.body = JSON.stringify(body);

@@ -38,6 +38,9 @@ interface Wanted {
   ports: Set<Port>;
 }
 
+/** The events of no session that is streamed. */
+const FOR_ALL: ReadonlySet<string> = new Set(["status", "changed"]);
+
 const GATHER_MS = 15;
 const LATE_MS = 700;
 
@@ -136,7 +139,7 @@ export class Hub {
     const found = events.map((event) => this.read(event));
     for (const port of this.ports) {
       const own = found.filter(
-        ({ event, sessionId }) => event === "status" || this.wanted.get(sessionId)?.ports.has(port),
+        ({ event, sessionId }) => FOR_ALL.has(event) || this.wanted.get(sessionId)?.ports.has(port),
       );
       if (own.length > 0) port({ type: "events", events: own });
     }

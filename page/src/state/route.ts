@@ -40,7 +40,8 @@ export const hrefOf = (id: string, view = "", rest = ""): string =>
 
 export const hrefOfEntry = (id: string, entryId: string): string => hrefOf(id, "entry", entryId);
 
-export const hrefOfPlace = (name: string): string => `#/${encodeURIComponent(name)}`;
+export const hrefOfPlace = (name: string, rest = ""): string =>
+  `#/${[name, rest].filter((part) => part !== "").map(encodeURIComponent).join("/")}`;
 
 export function go(href: string): void {
   location.hash = href;

@@ -5,6 +5,15 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" 
 const year = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 const longDay = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const weekdayYear = new Intl.DateTimeFormat(undefined, {
+  weekday: "short",
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+});
 const precise = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
   minute: "2-digit",
@@ -33,6 +42,12 @@ export function showTime(iso: string | undefined | null): string {
   const at = read(iso);
   if (at === null) return "";
   return isToday(at) ? time.format(at) : `${day.format(at)}, ${time.format(at)}`;
+}
+
+/** The day of the week too: for what is to come. */
+export function showDayTime(iso: string | undefined | null): string {
+  const at = read(iso);
+  return at === null ? "" : (at.getFullYear() === new Date().getFullYear() ? weekday : weekdayYear).format(at);
 }
 
 export function showClock(iso: string | undefined | null): string {

@@ -1,5 +1,6 @@
 /** The places beside the sessions: `#/name`. A new one is a folder under `view/`, and a line here. */
 import type { ComponentType } from "preact";
+import { lazily } from "../part/Lazy";
 
 export interface Place {
   /** Its part of the address. */
@@ -9,4 +10,7 @@ export interface Place {
   Component: ComponentType;
 }
 
-export const PLACES: readonly Place[] = [];
+export const PLACES: readonly Place[] = [
+  { name: "routines", title: "Routines", Component: lazily(async () => (await import("../routines/Routines")).Routines) },
+  { name: "runtimes", title: "Runtimes", Component: lazily(async () => (await import("../runtimes/Runtimes")).Runtimes) },
+];

@@ -176,9 +176,17 @@ def say(schedule: Schedule) -> str:
     if schedule.cron is not None:
         return f"{CronSim(schedule.cron, datetime(2000, 1, 1)).explain()} ({schedule.zone})"
     if schedule.every_s is not None:
-        return f"Every {schedule.every_s:g} seconds"
+        return f"Every {_say_span(schedule.every_s)}"
     assert schedule.at is not None
     return f"Once, at {schedule.at.astimezone(find_zone(schedule.zone)).isoformat()}"
+
+
+def _say_span(seconds: float) -> str:
+    """In the largest unit of which it is a whole number."""
+    sizes = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+    unit, size = next((each for each in sizes if seconds % each[1] == 0), sizes[-1])
+    count = seconds / size
+    return unit if count == 1 else f"{count:g} {unit}s"
 
 
 def _check_cron(expression: str) -> None:
