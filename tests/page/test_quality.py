@@ -231,14 +231,14 @@ def test_memory_is_flat_while_much_streams(
 
     def stream(turns: int) -> None:
         for n in range(turns):
-            words = f"turn {n} " + "and so on " * 300
-            ask(api, "s", Say(words, delta_chars=12), Say("more " * 200, delta_chars=9))
+            words = f"turn {n} " + "and so on " * 100
+            ask(api, "s", *[Say(words, delta_chars=12)] * 8)
             until(api, "s", "idle")
         expect(visitor.see("transcript")).to_contain_text(f"turn {turns - 1} ", timeout=WAIT_MS)
 
-    stream(130)  # until the window is full
+    stream(40)  # until the window is full
     full, nodes = heap(page), page.evaluate("document.querySelectorAll('*').length")
-    stream(130)
+    stream(40)
     assert heap(page) < full * 1.3 + 4_000_000
     assert page.evaluate("document.querySelectorAll('*').length") < nodes * 1.3
     assert page.locator(".row").count() < 400

@@ -31,6 +31,8 @@ export const sent = signal(0);
 
 /** Counts openings: what an earlier one still fetches is not for the session shown now. */
 let opening = 0;
+/** Not while it is being opened: an old cursor would only bring the same answer again. */
+let isStreamed = false;
 
 export function startSession(): void {
   effect(() => {
@@ -59,11 +61,13 @@ export async function open(): Promise<void> {
     loopNotice.value = null;
   }
   sessionProblem.value = null;
+  isStreamed = false;
   restream();
   if (id === null) return;
   const opened = await openPatiently(id, mine);
   if (mine !== opening || opened === null) return;
   session.value = opened;
+  isStreamed = opened.status !== "unrecoverable";
   restream();
 }
 
@@ -92,7 +96,7 @@ async function openPatiently(id: string, mine: number): Promise<SessionState | n
 listen({
   shown: () => {
     const shown = session.peek();
-    return shown === null || shown.status === "deleted" ? null : [shown.sessionId, shown.cursor];
+    return shown === null || !isStreamed || shown.status === "deleted" ? null : [shown.sessionId, shown.cursor];
   },
   /** A long message in the making is drawn less often. */
   drawingMs: () => {
@@ -133,14 +137,16 @@ function fold(events: readonly FeedEvent[]): void {
   session.value = state;
   loopNotice.value = notice;
   if (isVoid) void open();
-  else if (state?.hasGap) openSoon();
+  else if (state?.hasGap && isStreamed) openSoon();
   else if (state?.isStale) void refetch();
 }
 
 /** Whether the selected session, which could not be shown or was deleted, is there now. */
 function hasCome(look: Look, shown: SessionState | null): boolean {
   if (look.session_id !== sessionId.peek() || look.status === "deleted") return false;
-  if (shown !== null) return shown.status === "deleted";
+  if (shown !== null) {
+    return shown.status === "deleted" || (shown.status === "unrecoverable" && look.status !== shown.status);
+  }
   const problem = sessionProblem.peek();
   return problem !== null && (problem.isAbsence || look.status !== "unrecoverable");
 }
@@ -151,6 +157,8 @@ onLook((look) => {
 
 function openSoon(): void {
   const mine = ++opening;
+  isStreamed = false;
+  restream();
   setTimeout(() => mine === opening && void open(), 500);
 }
 

@@ -15,6 +15,9 @@ const LONGEST_DELAY_MS = 5_000;
 /** The loops that said that they cannot be steered; only the loop itself knows. */
 const unsteerable = signal<ReadonlySet<string>>(new Set());
 
+/** The session that was written to last. */
+let writtenTo: string | null = null;
+
 type Sending = "no" | "sending" | "retrying";
 
 /** Where a message is written; it is kept until the server has it. */
@@ -49,7 +52,9 @@ export function Composer({ state }: { state: SessionState }) {
     area.style.height = `${area.scrollHeight + 2}px`;
   }, [draft.text]);
   useEffect(() => {
-    if (matchMedia("(hover: hover)").matches) field.current?.focus();
+    // A session that is opened is written to; one whose views are looked through is not.
+    if (matchMedia("(hover: hover)").matches && writtenTo !== sessionId) field.current?.focus();
+    writtenTo = sessionId;
     void loadFiles(sessionId).then((found) => found.length > 0 && setFiles(found));
     return () => abandon.current?.();
   }, []);
