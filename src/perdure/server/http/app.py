@@ -35,7 +35,7 @@ from perdure.server.http.openapi import make_document
 from perdure.server.http.operation import OPERATIONS, Operation
 from perdure.server.http.outer import Outer
 from perdure.server.http.page import get_asset, get_page
-from perdure.server.http.runtime_route import ConnectEndpoint, tell_how_to_connect
+from perdure.server.http.runtime_route import ConnectEndpoint
 from perdure.server.http.segment import root_of
 from perdure.server.http.session_route import wanted_of
 from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
@@ -151,7 +151,6 @@ def make_routes() -> list[BaseRoute]:
     return [
         *routes,
         WebSocketRoute("/v1/runtimes/connect", ConnectEndpoint()),
-        Route("/v1/runtimes/connect", tell_how_to_connect),
         Route("/openapi.json", _get_document),
         Route("/metrics", _get_metrics),
         Route("/", get_page),

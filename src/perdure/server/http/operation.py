@@ -269,6 +269,21 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "GET",
+        "/v1/runtimes/connect",
+        "connect_runtime",
+        "A WebSocket by which a runtime dials in",
+        runtime_route.tell_how_to_connect,
+        {101: None},
+        (409, 422, 426),
+        query={
+            "name": {**STRING, "description": "what sessions call it"},
+            "life": {**STRING, "pattern": "^[0-9a-f]{32}$"},
+            "workspace": {**STRING, "description": "where it is; shown, and nothing else"},
+        },
+        right="dial_in",
+    ),
+    Operation(
+        "GET",
         "/v1/stream",
         "stream",
         "The event stream of some sessions",

@@ -53,7 +53,7 @@ async def list_runtimes(service: Service, request: Request) -> Response:
     return answer({"runtimes": service.runtimes.looks(grant.has)})
 
 
-async def tell_how_to_connect(request: Request) -> Response:
+async def tell_how_to_connect(service: Service, request: Request) -> Response:
     """Refuses a request that is no WebSocket, or that the server could not take for one."""
     if find_spec("websockets") is None:
         raise MissingExtraError("a runtime that dials in", "runtimes")
