@@ -1,7 +1,7 @@
 """The sessions of this server: the one actor of each that is awake, and what is asked of it.
 
-What is only read is `Reading`, which this is too. Commands go to the session's actor, which is woken
-by its first one. Every method raises `PerdureError`s only; each says what became of the data.
+What is only read is `Reading`, which this is too. Commands go to the session's actor, which its
+first one wakes. Every method raises `PerdureError`s only; each says what became of the data.
 """
 
 from __future__ import annotations
