@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from pathlib import Path
 
 import pytest
@@ -14,26 +13,16 @@ from perdure.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
-from perdure.server.journal import JournalStore
 from perdure.snapshot import Snapshot
 from perdure.store import Kind
-from perdure.testing.store_cases import StoreCases, messages, raws, seqs
+from perdure.testing.journal_cases import JournalCases
+from perdure.testing.store_cases import messages, raws, seqs
 
 _OTHERS: tuple[Kind, ...] = ("routine", "workflow")
 
 
-class KindCases(StoreCases):
+class KindCases(JournalCases):
     """Journals of several kinds in one store: one behaviour a case."""
-
-    @abstractmethod
-    async def open_store(self, path: Path) -> JournalStore:
-        """Opens the store that lives under `path`, an empty folder at first."""
-
-    async def open_again(self, path: Path) -> JournalStore:
-        """Opens a store that was closed once more; skips the case where nothing outlives it."""
-        if not self.durable:
-            pytest.skip("this store keeps nothing when it is closed")
-        return await self.open_store(path)
 
     async def test_an_id_is_unique_within_its_kind_and_only_there(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:

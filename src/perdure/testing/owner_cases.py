@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from perdure.entry import text
 from perdure.errors import SessionNotFoundError
 from perdure.fact import SessionOwned
 from perdure.server.journal import JournalStore
-from perdure.testing.store_cases import StoreCases
+from perdure.testing.journal_cases import JournalCases
 
 
 async def ids_of(store: JournalStore, owner: str | None, *, limit: int = 50) -> list[str]:
@@ -26,12 +25,8 @@ async def ids_of(store: JournalStore, owner: str | None, *, limit: int = 50) -> 
             return found
 
 
-class OwnerCases(StoreCases):
+class OwnerCases(JournalCases):
     """Whose a session is: one behaviour a case."""
-
-    @abstractmethod
-    async def open_store(self, path: Path) -> JournalStore:
-        """Opens the store that lives under `path`, an empty folder at first."""
 
     async def test_an_owner_follows_from_the_first_entries(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,9 @@ from perdure.errors import (
 from perdure.server.journal import JournalStore
 from perdure.snapshot import Snapshot
 from perdure.store import Session
+from perdure.testing.journal_cases import JournalCases
 from perdure.testing.nasty import INVALID_SESSION_IDS
-from perdure.testing.store_cases import StoreCases, messages, raws
+from perdure.testing.store_cases import messages, raws
 
 
 def snapshot_at(session: Session, seq: int, data: bytes = b"\x00state\n\xff") -> Snapshot:
@@ -26,18 +26,8 @@ def snapshot_at(session: Session, seq: int, data: bytes = b"\x00state\n\xff") ->
     return Snapshot(seq, 7, session.incarnation, data)
 
 
-class SnapshotCases(StoreCases):
+class SnapshotCases(JournalCases):
     """Put, get and prune: one behaviour a case."""
-
-    @abstractmethod
-    async def open_store(self, path: Path) -> JournalStore:
-        """Opens the store that lives under `path`, an empty folder at first."""
-
-    async def open_again(self, path: Path) -> JournalStore:
-        """Opens a store that was closed once more; skips the case where nothing outlives it."""
-        if not self.durable:
-            pytest.skip("this store keeps nothing when it is closed")
-        return await self.open_store(path)
 
     async def test_the_newest_snapshot_up_to_a_seq_is_given_back(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:
