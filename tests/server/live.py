@@ -18,6 +18,7 @@ from perdure.server.http.auth import Access
 from perdure.server.journal import JournalStore
 from perdure.server.serve import DEAD_PEER_S, Server, bind
 from perdure.server.service import Service
+from perdure.server.session.port import Loops
 from perdure.stores.memory import MemoryStore
 from perdure.testing.scripted_loop import Say, ScriptedLoop
 
@@ -163,6 +164,7 @@ async def running(
     store: JournalStore | None = None,
     settings: Mapping[str, Any] | None = None,
     dead_peer_s: float = DEAD_PEER_S,
+    loops: Loops | None = None,
 ) -> AsyncIterator[Running]:
     """A server on a free port of this machine, with its own store in memory."""
     given: dict[str, Any] = {"token": TOKEN, "grace_s": 0, **(settings or {})}
@@ -170,7 +172,7 @@ async def running(
     app = create_app(
         config,
         store=MemoryStore() if store is None else store,
-        loops=OneLoop(loop or ScriptedLoop([Say("hello")])),
+        loops=loops or OneLoop(loop or ScriptedLoop([Say("hello")])),
     )
     listener = bind("127.0.0.1", 0, dead_peer_s=dead_peer_s)
     accepts = asyncio.Event()

@@ -36,6 +36,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_PORT": "0",
         "PERDURE_LOOP": "shell",
         "PERDURE_LOOPS": "mine:make,mine:other",
+        "PERDURE_OFFERED_LOOPS": "named",
         "PERDURE_RUNTIME": "local",
         "PERDURE_WORKSPACE": "w",
         "PERDURE_DATA": "d",
@@ -66,6 +67,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     settings = load(tmp_path, given)
     assert settings.hosts == ("a", "b")
     assert settings.loops == ("mine:make", "mine:other")
+    assert settings.offered_loops == "named"
     assert (settings.heartbeat_s, settings.port, settings.backlog_bytes) == (0.5, 0, 11)
     assert (settings.retain_days, settings.retain_dry_run) == (17, False)
     assert (settings.max_streams, settings.requests_per_s) == (18, 19.5)

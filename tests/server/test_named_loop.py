@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import ConfigurationError
+from perdure.loop import Loop
 from perdure.server.config import Settings
 from perdure.server.named_loop import NamedLoops
 
@@ -59,3 +60,74 @@ async def test_a_model_without_its_key_is_prepared_and_refused_when_it_runs(
     await loops.prepare("openai-chat:gpt-x")
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
         loops.factory("openai-chat:gpt-x")()
+
+
+SHELL = {"kind": "shell"}
+
+
+def settings_with(**more: object) -> Settings:
+    return Settings(loop="shell", tables={"loops": {"mine": SHELL}}, **more)  # type: ignore[arg-type] # the settings' own
+
+
+async def test_a_loop_of_the_configuration_is_chosen_by_its_name() -> None:
+    loops = NamedLoops(settings_with())
+    await loops.prepare("mine")
+    assert loops.factory("mine") is loops.factory("mine")
+    with pytest.raises(ConfigurationError, match="it offers mine, shell"):
+        loops.factory("yours")
+
+
+def test_what_a_table_names_and_is_not_there_is_said_with_the_table() -> None:
+    table = {"kind": "import", "factory": "no_such_module_here:make"}
+    loops = NamedLoops(Settings(loop="shell", tables={"loops": {"mine": table}}))
+    with pytest.raises(ConfigurationError, match=r"\[loops\.mine\] in perdure\.toml"):
+        loops.factory("mine")
+
+
+def test_a_table_that_is_wrong_refuses_the_start() -> None:
+    with pytest.raises(ConfigurationError, match=r"\[loops\.mine\]"):
+        NamedLoops(Settings(tables={"loops": {"mine": {"kind": "none"}}}))
+
+
+def test_only_loops_that_are_named_can_be_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    loops = NamedLoops(
+        Settings(loop="mine", offered_loops="named", tables={"loops": {"mine": SHELL}})
+    )
+    assert callable(loops.factory("mine"))
+    assert loops.default == "mine"
+    for name in ("shell", "openai-chat:gpt-5"):
+        with pytest.raises(ConfigurationError, match="it offers mine;"):
+            loops.factory(name)
+    assert [look.name for look in loops.looks()] == ["mine"]
+
+
+def test_an_application_adds_loops_by_name(module: str) -> None:
+    def make() -> Loop:
+        raise AssertionError
+
+    loops = NamedLoops(settings_with(), registered={"ours": make})
+    assert loops.factory("ours") is make
+    origins = {look.name: look.origin for look in loops.looks()}
+    assert origins == {"mine": "configuration", "ours": "application", "shell": "built-in"}
+    with pytest.raises(ConfigurationError, match="the application and"):
+        NamedLoops(settings_with(), registered={"mine": make})
+
+
+def test_what_is_missing_is_said_without_an_import(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    table = {
+        "claude": {"kind": "model", "model": "anthropic:m"},
+        "there": {"kind": "import", "factory": f"{module}:make"},
+        "gone": {"kind": "import", "factory": "no_such_module_here:make"},
+    }
+    loops = NamedLoops(Settings(loop="there", loops=("x:y",), tables={"loops": table}))
+    looks = {look.name: look for look in loops.looks()}
+    assert looks["claude"].missing == "set ANTHROPIC_API_KEY"
+    assert looks["there"].missing is None
+    assert looks["there"].is_default
+    assert "no_such_module_here" in (looks["gone"].missing or "")
+    assert looks["x:y"].origin == "setting"
+    assert module not in sys.modules

@@ -18,6 +18,7 @@ from perdure.cli import (
     chat,
     export,
     import_file,
+    loops,
     ls,
     routine,
     runtime,
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"perdure {perdure.__version__}")
     verbs = top.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
-    verbs_of = (serve, runtime, token, chat, ls, show, export, import_file, verify, salvage)
+    verbs_of = (serve, runtime, loops, token, chat, ls, show, export, import_file, verify, salvage)
     for module in (*verbs_of, routine, workflow):
         module.add_to(verbs)
     return top

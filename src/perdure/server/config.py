@@ -56,6 +56,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8377
     loop: str | None = None
     loops: tuple[str, ...] = ()
+    offered_loops: Literal["all", "named"] = "all"
     runtime: str | None = None
     workspace: str = "."
     data: str = "perdure-data"
@@ -163,7 +164,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-TABLES = frozenset({"mcp", "plugins", "routines", "runtimes", "workflows"})
+TABLES = frozenset({"loops", "mcp", "plugins", "routines", "runtimes", "workflows"})
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")
@@ -175,6 +176,7 @@ EXPLAINED = {
     "port": "the port; 0: any free one",
     "loop": "what answers: shell, provider:model or module:attribute",
     "loops": "further module:attributes that a session may choose, with commas",
+    "offered_loops": "all; named: only loops that the settings, plugins or [loops.NAME] name",
     "runtime": "the runtime of sessions that chose none; none: they have no tools of a workspace",
     "workspace": "the folder where tools run",
     "data": "the folder for the server's own files, its token for one",
@@ -244,12 +246,18 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    tables = {name: content.pop(name) for name in TABLES & content.keys()}
+    names = {name for name in TABLES & content.keys() if _is_table(name, content[name])}
+    tables = {name: content.pop(name) for name in names}
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ConfigurationError(f"{name!r} in {path} is a table: write [{name}]")
     found = _checked(content, lambda key: f"{key!r} in {path}", strict=True)
     return found | {"tables": tables} if tables else found
+
+
+def _is_table(name: str, value: object) -> bool:
+    """Whether it is meant as a table: `loops` can be a setting, too."""
+    return name not in NAMES or isinstance(value, dict)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -4,31 +4,69 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
-from perdure.errors import ConfigurationError, PerdureError
-from perdure.loop import LoopFactory
+from msgspec import Struct
+
+from perdure.errors import ConfigurationError, MissingExtraError, PerdureError
+from perdure.loop import LoopFactory, as_factory
 from perdure.loops import default_loop_name, loop_by_name
+from perdure.loops.configured import make_configured, parse_loops
 from perdure.loops.named import is_module
+from perdure.loops.vendor import missing_for_model
 from perdure.plugin import Plugins
-from perdure.server.config import Settings
+from perdure.server.config import FILE_NAME, Settings
+
+Origin = Literal["configuration", "application", "plugin", "setting", "built-in"]
+
+
+class LoopLook(Struct, frozen=True):
+    """A loop that a session may choose by its name.
+
+    `kind` is that of its table, else `model`, `shell` or `import`. `missing` is what is plainly not
+    there, which does not say that everything else is; nothing is imported or sent to find out.
+    """
+
+    name: str
+    kind: str
+    origin: Origin
+    is_default: bool
+    missing: str | None
 
 
 class NamedLoops:
     """Loops that run their tools in the settings' workspace; each is made once.
 
-    A session may choose the default, `shell`, any `provider:model`, any loop of a plugin, and of
-    the loops that have to be imported those that the setting `loops` names: who may send does not
-    choose what is imported.
+    A session may choose the default, the loops of `[loops.NAME]` and those `registered` by the
+    application, any loop of a plugin, and those that the setting `loops` names; and, unless
+    `offered_loops` is `named`, `shell` and any `provider:model`. Who may send does not choose what
+    is imported.
     """
 
-    def __init__(self, settings: Settings, plugins: Plugins | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        plugins: Plugins | None = None,
+        registered: Mapping[str, LoopFactory] | None = None,
+    ) -> None:
         self._plugins = plugins
         self._workspace = Path(settings.workspace)
+        self._kinds = parse_loops(settings.tables.get("loops", {}), FILE_NAME)
+        self._registered = {
+            name: as_factory(given, f"the loop {name!r}")
+            for name, given in (registered or {}).items()
+        }
+        if both := sorted({*self._kinds} & {*self._registered}):
+            raise ConfigurationError(
+                f"the application and [loops.{both[0]}] in {FILE_NAME} have the loop {both[0]!r}"
+            )
         self._default = settings.loop or default_loop_name(os.environ)
-        self._importable = {self._default, *settings.loops}
-        self._factories: dict[str, LoopFactory] = {}
+        self._named = {self._default, *settings.loops}
+        self._only_named = settings.offered_loops == "named"
+        self._factories: dict[str, LoopFactory] = {**self._registered}
 
     @property
     def default(self) -> str:
@@ -61,12 +99,58 @@ class NamedLoops:
 
         """
         if name not in self._factories:
-            if is_module(name) and name not in self._importable:
-                raise ConfigurationError(
-                    f"the loop {name!r} is not one that this server offers; whoever runs it can "
-                    "name it in the setting loops"
-                )
-            self._factories[name] = loop_by_name(
-                name, workspace=self._workspace, plugins=self._plugins
-            )
+            self._factories[name] = self._make(name)
         return self._factories[name]
+
+    def _make(self, name: str) -> LoopFactory:
+        kind = self._kinds.get(name)
+        if kind is not None:
+            try:
+                return make_configured(kind, name, self._workspace)
+            except MissingExtraError:
+                raise
+            except ConfigurationError as error:
+                raise ConfigurationError(f"[loops.{name}] in {FILE_NAME}: {error}") from error
+        is_named = name in self._named or self._plugin_has(name)
+        if not is_named and (self._only_named or is_module(name)):
+            raise ConfigurationError(
+                f"the loop {name!r} is not one that this server offers; {self._offer()}; whoever "
+                "runs it can name it in the setting loops, or in a table [loops.NAME]"
+            )
+        try:
+            return loop_by_name(name, workspace=self._workspace, plugins=self._plugins)
+        except ConfigurationError as error:
+            if ":" in name or not (self._kinds or self._registered):
+                raise
+            raise ConfigurationError(f"{error}; {self._offer()}") from error
+
+    def _plugin_has(self, name: str) -> bool:
+        return ":" not in name and self._plugins is not None and name in self._plugins.loop_names
+
+    def _offer(self) -> str:
+        return "it offers " + ", ".join(look.name for look in self.looks())
+
+    def looks(self) -> list[LoopLook]:
+        """The loops that have a name here; `provider:model` names any number of others."""
+        looks = [self._look(name, kind.kind, "configuration") for name, kind in self._kinds.items()]
+        looks += [self._look(name, "import", "application") for name in self._registered]
+        if self._plugins is not None:
+            looks += [self._look(name, "import", "plugin") for name in self._plugins.loop_names]
+        known = {look.name for look in looks}
+        named = sorted(self._named - known)
+        looks += [self._look(n, _kind_of(n), "setting") for n in named if n != "shell"]
+        if not self._only_named or "shell" in named:
+            looks.append(self._look("shell", "shell", "built-in"))
+        return looks
+
+    def _look(self, name: str, kind: str, origin: Origin) -> LoopLook:
+        missing = None
+        if (configured := self._kinds.get(name)) is not None:
+            missing = configured.missing()
+        elif kind == "model":
+            missing = missing_for_model(name)
+        return LoopLook(name, kind, origin, name == self._default, missing)
+
+
+def _kind_of(name: str) -> str:
+    return "import" if is_module(name) else "model"

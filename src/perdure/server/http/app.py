@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.codec import encode
 from perdure.errors import MissingExtraError, PerdureError
+from perdure.loop import LoopFactory
 from perdure.plugin import Plugins
 from perdure.server.config import Settings
 from perdure.server.hook.hooks import Hooks
@@ -54,16 +55,16 @@ def create_app(
     config: Settings | None = None,
     *,
     store: JournalStore | None = None,
-    loops: Loops | None = None,
+    loops: Loops | Mapping[str, LoopFactory] | None = None,
     plugins: Plugins | None = None,
     hooks: Hooks | None = None,
 ) -> Starlette:
     """The application. At its startup its store opens and becomes its own; both end with it.
 
     A `store` that is given is the caller's to own and to close. Without `loops` they are those that
-    this machine can run; `plugins` are what is installed and not disabled, and `hooks` those of
-    the settings' files and the plugins. An application that is mounted needs its lifespan run by
-    the outer one.
+    this machine can run; factories that are given by name are added to those. `plugins` are what
+    is installed and not disabled, and `hooks` those of the settings' files and the plugins. An
+    application that is mounted needs its lifespan run by the outer one.
 
     Raises:
         ConfigurationError: the settings cannot work, or a plugin or a file of hooks is broken.
@@ -74,6 +75,7 @@ def create_app(
     added = installed_plugins(settings) if plugins is None else plugins
     added.check()
     make_runtimes(settings)  # to see that the tables are in order
+    known = loops_of(settings, added, loops)
     if hooks is None:
         hooks = load_hooks(settings.hook_files, added, folder=Path(settings.workspace))
     access = Access(
@@ -97,7 +99,6 @@ def create_app(
                 await stack.enter_async_context(
                     own_store(served, f"an application in process {os.getpid()}")
                 )
-            known = loops or NamedLoops(settings, added)
             plugin_tools = await asyncio.to_thread(PluginTools, added)
             app.state.service = await stack.enter_async_context(
                 open_service(settings, served, known, hooks=hooks, plugin_tools=plugin_tools)
@@ -119,6 +120,15 @@ def create_app(
     app.state.hooks = hooks
     app.state.access = access
     return app
+
+
+def loops_of(
+    settings: Settings, plugins: Plugins, given: Loops | Mapping[str, LoopFactory] | None
+) -> Loops:
+    """The loops that were given, or those of this machine and those that were given by name."""
+    if given is None or isinstance(given, Mapping):
+        return NamedLoops(settings, plugins, given)
+    return given
 
 
 @asynccontextmanager

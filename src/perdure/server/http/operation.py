@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.server.http import runtime_route, session_route, view_route
+from perdure.server.http import loop_route, runtime_route, session_route, view_route
 from perdure.server.http.body import (
     AnswerBody,
     BranchBody,
@@ -101,6 +101,20 @@ _RUNTIME = _object(
     calls={"type": "integer"},
     cause=_ID_OR_NULL,
     troubles={"type": "object", "additionalProperties": STRING},
+)
+_LOOP = _object(
+    name=STRING,
+    kind=STRING,
+    origin={"enum": ["configuration", "application", "plugin", "setting", "built-in"]},
+    is_default=_BOOLEAN,
+    missing=_ID_OR_NULL,
+)
+_VENDOR = _object(
+    name=STRING,
+    kind={"enum": ["model", "command"]},
+    is_usable=_BOOLEAN,
+    how=_ID_OR_NULL,
+    loop=STRING,
 )
 _COMPACTED = _object(entry={"oneOf": [_ENTRY, {"type": "null"}]}, leaf_id=_ID_OR_NULL)
 _BYTES: Mapping[str, object] = {"type": "string", "format": "binary"}
@@ -258,6 +272,14 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: STRING},
         (404, 422),
         media_type=view_route.LINES_TYPE,
+    ),
+    Operation(
+        "GET",
+        "/v1/loops",
+        "list_loops",
+        "The loops that a session may choose; the vendors, and how to enable them",
+        loop_route.list_loops,
+        {200: _object(default=STRING, loops=_list(_LOOP), vendors=_list(_VENDOR))},
     ),
     Operation(
         "GET",
