@@ -127,9 +127,14 @@ class RunContext:
         self.input = tuple(input)
         self.ending: Ending = "stopped"
         self.around = around
-        self.answers = answers
+        self._answers = dict(answers)
         self._messages = messages
         self._keys: dict[str, str] = {}
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """The answers to the calls at the leaf; a new call of the same id has none."""
+        return MappingProxyType(self._answers)
 
     async def messages(self) -> Sequence[Message]:
         """The model view up to and with the input."""
@@ -172,6 +177,7 @@ class RunContext:
 
     def dispatch(self, message_id: str, call: ToolCall) -> ToolDispatched:
         """The fact that makes a call of the message `message_id` durable before it starts."""
+        self._answers.pop(call.call_id, None)
         return ToolDispatched(
             turn_id=self.turn_id,
             call_id=call.call_id,

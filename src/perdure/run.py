@@ -215,7 +215,7 @@ class Driver:
             "assistant", _parts_of(event), provider=event.provider, id=making.message_id
         )
         calls = message.tool_calls
-        if len({call.call_id for call in calls}) < len(calls):
+        if len({clean_text(call.call_id) for call in calls}) < len(calls):
             raise LoopError("two calls of one message have the same call_id")
         facts = [self._context.dispatch(message.id, call) for call in calls]
 
@@ -256,7 +256,7 @@ class Driver:
         if call.started or call.waits:
             raise LoopError(f"call {event.call_id!r} has started, or waits already")
         call.waits = True
-        self.waiting.append(event)
+        self.waiting.append(replace(event, call_id=clean_text(event.call_id)))  # as it is stored
 
     async def _end_tool(self, result: ToolResult) -> None:
         call = self._call(result.call_id)

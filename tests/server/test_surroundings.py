@@ -127,6 +127,22 @@ async def test_a_start_is_told_once_and_a_resume_once_for_each_waking(
     assert sources == ["startup", "resume"]
 
 
+async def test_a_turn_that_is_stopped_before_it_begins_takes_no_start_away(
+    house: House, around: Around
+) -> None:
+    sent = await house.send("one")
+    actor = house.registry._roster.get(ID)
+    assert actor is not None
+    assert actor.turn is not None
+    actor.turn.ask_to_end("stopped", None)  # its task has not taken a step yet
+    await house.rest()
+    assert await house.ends() == [(sent.turn_id, "stopped")]
+    assert around.starts == []
+    await house.send("two")
+    await house.rest()
+    assert around.starts == ["resume"]  # that it started up is stored, and is told once at most
+
+
 async def test_the_fact_of_a_start_is_stored_before_anybody_is_told(
     store: JournalStore, around: Around
 ) -> None:

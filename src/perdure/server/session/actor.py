@@ -25,7 +25,6 @@ from perdure.errors import (
     TurnRunningError,
 )
 from perdure.fact import LeafMoved, TurnReason
-from perdure.loop import CallWaits
 from perdure.server.session.batch import Input, never_made, started
 from perdure.server.session.idempotency import turn_id_of
 from perdure.server.session.path import load_open_calls
@@ -75,35 +74,34 @@ class Actor(Player):
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not turn.task.done():
             return  # it ended without its run, which was left behind
-        reason, cause = turn.outcome()
         damage = turn.damage
 
         async def step() -> list[ToolCall]:
             if self._turn is turn and damage is not None:
                 self.fail(damage)
-            elif self._turn is turn and (waiting := turn.waiting):
-                return await self._rest_somehow(turn, waiting)
+            elif self._turn is turn and turn.left.calls and not turn.is_asked_to_end:
+                return await self._rest_somehow(turn)
             elif self._turn is turn:
-                await self._end_somehow(turn, self._end(turn, reason, cause))
+                await self._end_somehow(turn, self._end_as_it_went(turn))
             return []
 
         if asked := await self._mailbox.do(step):
             await self._notify(turn.turn_id, asked)
 
-    async def _rest_somehow(self, turn: Turn, waiting: Sequence[CallWaits]) -> list[ToolCall]:
+    async def _rest_somehow(self, turn: Turn) -> list[ToolCall]:
         """Stores what the turn waits for; then nothing of it is alive."""
         asked: list[ToolCall] = []
 
         async def rest() -> None:
             path = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
             calls = {call.call_id: call for call in path}
+            waiting, said = turn.left
             asked.extend(calls[each.call_id] for each in waiting)
-            await self.append(
-                [
-                    self.new_request(turn.turn_id, call, each.reason, changed=each.arguments)
-                    for call, each in zip(asked, waiting, strict=True)
-                ]
-            )
+            requests = [
+                self.new_request(turn.turn_id, call, each.reason, changed=each.arguments)
+                for call, each in zip(asked, waiting, strict=True)
+            ]
+            await self.append([*said, *requests])
             self._turn = None
             self._partials.clear()
             turn.rest()
@@ -186,11 +184,19 @@ class Actor(Player):
         kept = never_made(open_calls, reason)
         await self._store_end(turn.turn_id, reason, cause, kept, gives_way=gives_way)
 
-    async def _end(
-        self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Draft] = ()
-    ) -> None:
+    async def _end_as_it_went(self, turn: Turn) -> None:
+        reason, cause = turn.outcome()
+        kept: Sequence[Draft] = ()
         if reason == "refused":
-            kept = [*kept, *await self._withdrawal()]
+            kept = await self._withdrawal()
+        elif turn.left.calls:  # it was asked to end in the moment in which it began to wait
+            path = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
+            kept = never_made(path, reason)
+        await self._end(turn, reason, cause, kept)
+
+    async def _end(
+        self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Draft]
+    ) -> None:
         await self._store_end(turn.turn_id, reason, cause, kept, gives_way=turn.gives_way)
         turn.ended.set_result(reason)
 

@@ -47,12 +47,14 @@ class TurnAround:
         self._surroundings = surroundings
         self._toolbox = surroundings.toolbox(self.scope)
         self._said: list[Message] = []
+        self._stored: Sequence[Message] = ()
         self._answers: dict[str, Answer] = {}
         self._is_lost = False
 
-    def know(self, answers: Mapping[str, Answer]) -> None:
-        """Keeps what people answered of calls, until these have their results."""
+    def know(self, answers: Mapping[str, Answer], said: Sequence[Message]) -> None:
+        """Keeps what people answered of calls and what was said of them until they have results."""
         self._answers.update(answers)
+        self._stored = said
 
     def say(self, texts: Sequence[str]) -> None:
         """Keeps what was said, for whoever asks next what joined."""
@@ -105,13 +107,18 @@ class TurnAround:
 
     async def joined(self) -> Sequence[Message]:
         """What hooks said and what was steered into the turn since then, stored."""
-        said, self._said = self._said, []
-        return await self._host.join(self._turn_id, said, steered=True)
+        joined = await self._host.join(self._turn_id, self.take_said(), steered=True)
+        stored, self._stored = self._stored, ()
+        return [*stored, *joined]
 
     async def flush(self) -> None:
         """Stores what hooks said, where no loop asks for it."""
+        await self._host.join(self._turn_id, self.take_said(), steered=False)
+
+    def take_said(self) -> Sequence[Message]:
+        """What hooks said since then; whoever takes it stores it."""
         said, self._said = self._said, []
-        await self._host.join(self._turn_id, said, steered=False)
+        return said
 
     def remembered(self, key: str) -> Json:
         """What a loop remembered."""

@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from perdure import clock
-from perdure.codec import StoredEntry
+from perdure.codec import StoredEntry, encode
 from perdure.entry import File, Json, Message, Part, Text, ToolResult
 from perdure.errors import (
     AppendRejectedError,
@@ -337,11 +337,19 @@ async def edit_queued(actor: Actor, message_id: str, parts: Sequence[Part]) -> S
 
 
 async def answer(
-    actor: Actor, call_id: str, *, approve: bool, reason: str | None, arguments: Json
+    actor: Actor,
+    call_id: str,
+    *,
+    approve: bool,
+    reason: str | None,
+    arguments: Json,
+    requested_seq: int | None = None,
 ) -> None:
     """Answers a call that waits for an approval; the last answer that is missing resumes the turn.
 
-    `arguments` replace the call's own, where they are given. The same answer again does nothing.
+    `arguments` replace the call's own, where they are given. The same answer again does nothing;
+    a yes to other arguments is another answer. `requested_seq` is the request that is meant, where
+    a later one of this call's id is not.
 
     Raises:
         ApprovalNotFoundError, ApprovalAnsweredError: nothing stored.
@@ -352,15 +360,17 @@ async def answer(
     async def step(again: bool) -> None:
         turn = actor.state.turn
         call = turn.waiting_call(call_id) if turn is not None else None
-        if turn is None or call is None:
+        if turn is None or call is None or requested_seq not in (None, call.seq):
             raise ApprovalNotFoundError(actor.session_id, call_id)
+        fact = actor.new_answer(
+            turn.turn_id, call, approve=approve, reason=reason, arguments=arguments
+        )
         if call.approved is not None:
-            if call.approved == approve:
+            given = await actor.load_answer(turn.turn_id, call)
+            is_same = call.approved == approve
+            if is_same and (not approve or encode(given.arguments) == encode(arguments)):
                 return
             raise ApprovalAnsweredError(actor.session_id, call_id)
-        fact = actor.new_answer(
-            turn.turn_id, call_id, approve=approve, reason=reason, arguments=arguments
-        )
         await actor.answer(call, fact)
 
     await actor.command(step)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import NamedTuple
 
 from perdure import clock
 from perdure.errors import (
@@ -33,13 +34,22 @@ AGAIN_S = 60.0
 """How long after a failure it is tried again."""
 
 
+class _Due(NamedTuple):
+    """When a call counts as refused; `seq` is its request's, for its id may be used again."""
+
+    expires_at: datetime
+    session_id: str
+    call_id: str
+    seq: int
+
+
 class Expiry:
     """A FeedPort in front of another one; it acts inside `running`."""
 
     def __init__(self, feed: FeedPort) -> None:
         self._feed = feed
-        self._due: list[tuple[datetime, str, str]] = []
-        self._known: set[tuple[str, str]] = set()
+        self._due: list[_Due] = []
+        self._known: set[_Due] = set()
         self._changed = asyncio.Event()
 
     def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
@@ -57,10 +67,12 @@ class Expiry:
 
     def _note(self, look: SessionLook) -> None:
         for each in look.approvals:
-            key = (look.session_id, each.call_id)
-            if each.expires_at is not None and key not in self._known:
-                self._known.add(key)
-                heapq.heappush(self._due, (each.expires_at, *key))
+            if each.expires_at is None:
+                continue
+            due = _Due(each.expires_at, look.session_id, each.call_id, each.seq)
+            if due not in self._known:
+                self._known.add(due)
+                heapq.heappush(self._due, due)
                 self._changed.set()
 
     @asynccontextmanager
@@ -97,15 +109,15 @@ class Expiry:
     async def _run(self, registry: Registry) -> None:
         while True:
             self._changed.clear()
-            wait_s = (self._due[0][0] - clock.now()).total_seconds() if self._due else None
+            wait_s = (self._due[0].expires_at - clock.now()).total_seconds() if self._due else None
             if wait_s is None:
                 await self._changed.wait()
             elif wait_s > 0:
                 await self._sleep(wait_s)
             else:
-                _, session_id, call_id = heapq.heappop(self._due)
-                self._known.discard((session_id, call_id))
-                await self._refuse(registry, session_id, call_id)
+                due = heapq.heappop(self._due)
+                self._known.discard(due)
+                await self._refuse(registry, due)
 
     async def _sleep(self, seconds: float) -> None:
         """Sleeps, or until something else may be due first."""
@@ -118,10 +130,15 @@ class Expiry:
             changing.cancel()
             await asyncio.wait({sleeping, changing})
 
-    async def _refuse(self, registry: Registry, session_id: str, call_id: str) -> None:
+    async def _refuse(self, registry: Registry, due: _Due) -> None:
+        _, session_id, call_id, seq = due
         try:
             await registry.answer(
-                session_id, call_id, approve=False, reason="nobody answered in time"
+                session_id,
+                call_id,
+                approve=False,
+                reason="nobody answered in time",
+                requested_seq=seq,
             )
         except (ApprovalNotFoundError, ApprovalAnsweredError, SessionNotFoundError):
             return

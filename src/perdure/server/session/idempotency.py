@@ -44,14 +44,12 @@ def ended_id_of(incarnation: str, turn_id: str) -> str:
     return derive(incarnation, "turn_ended", turn_id)
 
 
-def requested_id_of(incarnation: str, turn_id: str, call_id: str) -> str:
-    """The id of the `approval_requested` of this call."""
-    return derive(incarnation, "approval_requested", turn_id, call_id)
+def answered_id_of(incarnation: str, turn_id: str, call_id: str, requested_seq: int) -> str:
+    """The id of the one answer to the `approval_requested` at this `seq`.
 
-
-def answered_id_of(incarnation: str, turn_id: str, call_id: str) -> str:
-    """The id of the one `approval_answered` of this call."""
-    return derive(incarnation, "approval_answered", turn_id, call_id)
+    A model may use a call's id again, in the same turn, for another call.
+    """
+    return derive(incarnation, "approval_answered", turn_id, call_id, str(requested_seq))
 
 
 def late_id_of(incarnation: str, key: str) -> str:

@@ -26,7 +26,6 @@ from perdure.errors import (
     UnrecoverableError,
 )
 from perdure.fact import Claimed, TurnEnded, TurnReason
-from perdure.loop import CallWaits
 from perdure.server.journal import JournalStore
 from perdure.server.session.batch import chain
 from perdure.server.session.idempotency import ended_id_of
@@ -44,7 +43,7 @@ from perdure.server.session.state import (
     place,
 )
 from perdure.server.session.surroundings import NOTHING, StartSource, Surroundings
-from perdure.server.session.turn import Turn, describe
+from perdure.server.session.turn import Rest, Turn, describe
 from perdure.store import Receipt, Session
 
 _T = TypeVar("_T")
@@ -88,8 +87,8 @@ class Owner:
         self._starting: str | None = None
         self._ended_here: str | None = None
         self._lost: str | None = None
-        self._dying: set[asyncio.Task[Sequence[CallWaits]]] = set()
-        self._stuck: set[asyncio.Task[Sequence[CallWaits]]] = set()
+        self._dying: set[asyncio.Task[Rest]] = set()
+        self._stuck: set[asyncio.Task[Rest]] = set()
         self._watchers: set[asyncio.Task[None]] = set()
         self._is_doubted = False
         self._partials = Partials()

@@ -69,6 +69,22 @@ async def load_open_calls(store: JournalStore, session_id: str, leaf_id: str | N
     Messages of the assistant come whole and one after the other, so only the last can have open
     calls. It is not looked for further back than `MOST_REPAIRED` entries.
     """
+    return OpenCalls(await _load_tail(store, session_id, leaf_id))
+
+
+async def load_said(store: JournalStore, session_id: str, leaf_id: str | None) -> list[Message]:
+    """The `meta` messages at the leaf, with nothing behind them, back to a batch of calls."""
+    said: list[Message] = []
+    for entry in reversed(await _load_tail(store, session_id, leaf_id)):
+        view = entry.view if entry.type == "message" else None
+        if not isinstance(view, Message) or not view.meta:
+            break
+        said.append(view)
+    return said[::-1]
+
+
+async def _load_tail(store: JournalStore, session_id: str, leaf_id: str | None) -> list[Entry]:
+    """The end of a path, from the last message of the assistant or before it."""
     tail: list[Entry] = []
     at, limit = leaf_id, FIRST_PAGE
     while at is not None and len(tail) < MOST_REPAIRED:
@@ -79,7 +95,7 @@ async def load_open_calls(store: JournalStore, session_id: str, leaf_id: str | N
             break
         parent_id = entries[0].parent_id
         at, limit = (parent_id if isinstance(parent_id, str) else None), PAGE
-    return OpenCalls(tail)
+    return tail
 
 
 async def has_result(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from perdure import clock
-from perdure.codec import Draft
+from perdure.codec import Draft, clean_text
 from perdure.context import RunContext
 from perdure.entry import Json, Message, ToolCall
 from perdure.errors import LoopError, NothingToResendError, StoreUnavailableError
@@ -23,7 +23,7 @@ from perdure.fact import (
     Source,
     TurnStarted,
 )
-from perdure.loop import Allowed, Answer, CallWaits, Loop, Refused
+from perdure.loop import Allowed, Answer, Loop, Refused
 from perdure.run import Driver, OpenCall
 from perdure.server.session.approval import WaitingCall
 from perdure.server.session.around import Say, TurnAround
@@ -31,17 +31,16 @@ from perdure.server.session.batch import Input, started
 from perdure.server.session.idempotency import (
     answered_id_of,
     joined_id_of,
-    requested_id_of,
     turn_id_of,
 )
 from perdure.server.session.owner import Owner
-from perdure.server.session.path import load_model_path, load_open_calls
+from perdure.server.session.path import load_model_path, load_open_calls, load_said
 from perdure.server.session.port import can_steer, make_loop
 from perdure.server.session.relief import relieve
 from perdure.server.session.script import Opening, Script
 from perdure.server.session.state import OpenTurn, QueuedMessage
 from perdure.server.session.surroundings import End, Note, Scope, StartSource
-from perdure.server.session.turn import Turn, describe
+from perdure.server.session.turn import Rest, Turn, describe
 from perdure.store import Receipt
 from perdure.view import model_view, repairs
 
@@ -100,7 +99,8 @@ class Player(Owner, ABC):
         """Stores the answer to a call of the open turn; the last one that is missing resumes it."""
         turn = self.state.turn
         assert turn is not None
-        if call.in_run or len(turn.unanswered) > 1:
+        others = (each for each in turn.unanswered if each.call_id != call.call_id)
+        if call.in_run or any(not each.in_run for each in others):
             await self.append([fact])
             asked = self._turn.asked_of.pop(call.call_id, None) if self._turn else None
             if asked is not None and not asked[1].done():
@@ -112,15 +112,16 @@ class Player(Owner, ABC):
         """Takes up a turn that waited, with all its answers."""
         loop = await self.build_loop()
         message = await self._load_message(turn.message_id)
-        open_calls = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
+        leaf_id = self.state.leaf_id
+        open_calls = await load_open_calls(self.store, self.session_id, leaf_id)
+        said = await load_said(self.store, self.session_id, leaf_id)
         answers: dict[str, Answer] = {}
         answered: list[OpenCall] = []
         for message_id, call in open_calls.callers:
             if (waiting := turn.waiting_call(call.call_id)) is None or waiting.in_run:
                 continue
-            given = fact
-            if call.call_id != fact.call_id:
-                given = await self._load_answer(turn.turn_id, call.call_id)
+            is_last = call.call_id == fact.call_id
+            given = fact if is_last else await self.load_answer(turn.turn_id, waiting)
             asked = await self.store.load_entry(self.session_id, waiting.seq)
             assert isinstance(asked.view, ApprovalRequested)
             answers[call.call_id] = _answer_of(given, asked.view.arguments)
@@ -128,19 +129,25 @@ class Player(Owner, ABC):
         self._starting = turn.turn_id
         try:
             await self.append([fact])
-            opening = Opening(self._take_start(), answers, answered)
+            opening = Opening(answers, answered, said)
             self._turn = self._play(loop, turn.turn_id, Input(message), opening)
         finally:
             self._starting = None
 
     def new_answer(
-        self, turn_id: str, call_id: str, *, approve: bool, reason: str | None, arguments: Json
+        self,
+        turn_id: str,
+        call: WaitingCall,
+        *,
+        approve: bool,
+        reason: str | None,
+        arguments: Json,
     ) -> ApprovalAnswered:
         """The one answer of this call."""
         return ApprovalAnswered(
-            id=answered_id_of(self.session.incarnation, turn_id, call_id),
+            id=self._answer_id(turn_id, call),
             turn_id=turn_id,
-            call_id=call_id,
+            call_id=call.call_id,
             approve=approve,
             reason=reason,
             arguments=arguments,
@@ -159,7 +166,6 @@ class Player(Owner, ABC):
         limit_s = self._limits.approval_limit_s
         expires_at = clock.now() + timedelta(seconds=limit_s) if limit_s is not None else None
         return ApprovalRequested(
-            id=requested_id_of(self.session.incarnation, turn_id, call.call_id),
             turn_id=turn_id,
             call_id=call.call_id,
             name=call.name,
@@ -186,8 +192,12 @@ class Player(Owner, ABC):
         stored = await self.store.load_entry(self.session_id, turn_id)
         return stored.view.source if isinstance(stored.view, TurnStarted) else "user"
 
-    async def _load_answer(self, turn_id: str, call_id: str) -> ApprovalAnswered:
-        entry_id = answered_id_of(self.session.incarnation, turn_id, call_id)
+    def _answer_id(self, turn_id: str, call: WaitingCall) -> str:
+        return answered_id_of(self.session.incarnation, turn_id, call.call_id, call.seq)
+
+    async def load_answer(self, turn_id: str, call: WaitingCall) -> ApprovalAnswered:
+        """The answer that this call of a turn has."""
+        entry_id = self._answer_id(turn_id, call)
         stored = await self.store.load_entry(self.session_id, entry_id)
         assert isinstance(stored.view, ApprovalAnswered)
         return stored.view
@@ -206,7 +216,7 @@ class Player(Owner, ABC):
             for stored in receipt.entries:
                 if stored.id == given.message.id and isinstance(stored.view, Message):
                     given = Input(stored.view, given.source)
-            self._turn = self._play(loop, turn_id, given, Opening(self._take_start()))
+            self._turn = self._play(loop, turn_id, given, Opening())
         finally:
             self._starting = None
         return receipt
@@ -229,6 +239,7 @@ class Player(Owner, ABC):
 
             async def messages() -> Sequence[Message]:
                 path = await load_model_path(self.store, self.session_id, leaf_id)
+                path = path[: len(path) - len(opening.said)]
                 return await asyncio.to_thread(model_view, path, waiting=opening.answers.keys())
 
             context = RunContext(
@@ -243,7 +254,7 @@ class Player(Owner, ABC):
             journal = _TurnJournal(self, turn_id)
             return Driver(context, journal, emit, answered=opening.answered, may_wait=True)
 
-        async def play() -> Sequence[CallWaits]:
+        async def play() -> Rest:
             try:
                 return await script.play(loop, opening)
             except SystemExit as error:  # it would end the server, and with it every other turn
@@ -272,19 +283,28 @@ class Player(Owner, ABC):
             return has_compacted
 
         script = Script(
-            given, around, self._surroundings, self.build_loop, make_driver, relieve_turn
+            given,
+            around,
+            self._surroundings,
+            self.build_loop,
+            make_driver,
+            relieve_turn,
+            self._next_start,
+            self._begin,
         )
         turn = Turn(turn_id, play())
         self._attend(turn)
         return turn
 
-    def _take_start(self) -> StartSource | None:
+    def _next_start(self) -> StartSource | None:
         """Why the session's hooks hear of a start now: once for each waking."""
         if not self._surroundings.hears_starts:
             return None
-        source, self._starts = self._starts, None
-        self._has_begun = self._has_begun or source is not None
-        return source
+        is_told = self._starts == "startup" and self.state.has_started
+        return "resume" if is_told else self._starts
+
+    def _begin(self) -> None:
+        self._starts, self._has_begun = None, True
 
     @abstractmethod
     def _attend(self, turn: Turn) -> None:
@@ -366,7 +386,7 @@ class Player(Owner, ABC):
             await self.append([self.new_request(turn_id, call, reason, in_run=True)])
             if self._turn is None:
                 raise StoreUnavailableError(f"turn {turn_id} was lost; nobody is asked")
-            self._turn.asked_of[call.call_id] = (call, future)
+            self._turn.asked_of[clean_text(call.call_id)] = (call, future)
 
         await self._mailbox.do(step)
         await self._surroundings.waits(self._scope(turn_id), [call])

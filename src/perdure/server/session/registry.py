@@ -149,12 +149,18 @@ class Registry(Reading):
         approve: bool,
         reason: str | None = None,
         arguments: Json = None,
+        requested_seq: int | None = None,
     ) -> None:
         """Answers a call that waits for an approval; see `command.answer`."""
         await self._command(
             session_id,
             lambda actor: command.answer(
-                actor, call_id, approve=approve, reason=reason, arguments=arguments
+                actor,
+                call_id,
+                approve=approve,
+                reason=reason,
+                arguments=arguments,
+                requested_seq=requested_seq,
             ),
         )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.context import RunContext
-from perdure.entry import Ending, ToolCall
+from perdure.entry import Ending, Message, ToolCall
 from perdure.errors import HookRefusedError, PerdureError, RuntimeLostError, UnrecoverableError
 from perdure.fact import TurnReason
 from perdure.loop import Answer, CallWaits
@@ -19,6 +19,16 @@ GRACE_S = 10.0
 """How long a run that was asked to end may take to let go of its tools."""
 
 
+class Rest(NamedTuple):
+    """What a turn's runs left: the calls that wait for an approval, none where it is complete.
+
+    `said` is what hooks said meanwhile, for the model to read once the calls have their results.
+    """
+
+    calls: Sequence[CallWaits] = ()
+    said: Sequence[Message] = ()
+
+
 class Turn:
     """One running turn. `ended` resolves to the reason that was stored, or to the store's error.
 
@@ -26,7 +36,7 @@ class Turn:
     for which its run waits, alive, until somebody answers.
     """
 
-    def __init__(self, turn_id: str, run: Coroutine[Any, Any, Sequence[CallWaits]]) -> None:
+    def __init__(self, turn_id: str, run: Coroutine[Any, Any, Rest]) -> None:
         self.turn_id = turn_id
         self.gives_way = False
         self.asked_of: dict[str, tuple[ToolCall, asyncio.Future[Answer]]] = {}
@@ -44,10 +54,10 @@ class Turn:
             context.ending = self._asked[0]
 
     @property
-    def waiting(self) -> Sequence[CallWaits]:
-        """The calls that the finished run left to somebody's approval."""
+    def left(self) -> Rest:
+        """What the finished run left to somebody's approval, also if the turn was asked to end."""
         is_through = not self.task.cancelled() and self.task.exception() is None
-        return self.task.result() if is_through and self._asked is None else ()
+        return self.task.result() if is_through else Rest()
 
     def rest(self) -> None:
         """Nothing of it is alive any more; it is open, and another one takes it up."""
@@ -89,7 +99,8 @@ class Turn:
             return self.asked
         error = self.task.exception()
         if error is None:
-            return "completed", None
+            is_cut_off = self._asked is not None and self.task.result().calls
+            return self.asked if is_cut_off else ("completed", None)
         if isinstance(error, HookRefusedError):
             return "refused", error.reason
         if isinstance(error, RuntimeLostError):
