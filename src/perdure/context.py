@@ -103,6 +103,11 @@ class Remembering(Alone):
         return None
 
 
+def call_key(turn_id: str, message_id: str, call_id: str) -> str:
+    """The idempotency key of a call: of the turn, and of the message that made it."""
+    return f"{turn_id}:{message_id}:{call_id}"
+
+
 class RunContext:
     """One run's `LoopContext`.
 
@@ -188,5 +193,5 @@ class RunContext:
 
     def key(self, message_id: str, call_id: str) -> str:
         """The idempotency key of a call of this message, known to the loop from here on."""
-        key = self._keys[call_id] = f"{self.turn_id}:{message_id}:{call_id}"
+        key = self._keys[call_id] = call_key(self.turn_id, message_id, call_id)
         return key

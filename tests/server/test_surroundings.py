@@ -6,7 +6,14 @@ import pytest
 
 from perdure.entry import Json, Message, Text, ToolCall, ToolResult
 from perdure.errors import HookFailedError, HookRefusedError, RuntimeLostError
-from perdure.fact import HookRan, LateResult, MessageJoined, RuntimeLost, SessionStarted
+from perdure.fact import (
+    HookRan,
+    LateResult,
+    MessageJoined,
+    RuntimeLost,
+    SessionStarted,
+    ToolDispatched,
+)
 from perdure.loop import ToolSpec, Verdict
 from perdure.server.journal import JournalStore
 from perdure.server.session.batch import Input
@@ -302,16 +309,22 @@ async def test_a_lost_runtime_interrupts_the_turn_after_one_fact_and_one_result_
     assert [(each.call_id, each.interrupted) for each in results] == [("a", True), ("b", True)]
     before = await view(house)
     late_one = ToolResult("a", (Text("late"),), name="there")
-    await house.registry.note_late(ID, "key", late_one)
-    await house.registry.note_late(ID, "key", late_one)
+    dispatched = [e.view for e in await house.log() if isinstance(e.view, ToolDispatched)]
+    key = next(each.idempotency_key for each in dispatched if each.call_id == "a")
+    await house.registry.note_late(ID, key, late_one)
+    await house.registry.note_late(ID, key, late_one)
+    for foreign in ("key", "", ":", f"{key}x", key.rpartition(":")[0] + ":b"):
+        await house.registry.note_late(ID, foreign, late_one)
     assert await view(house) == before
     late = [e.view for e in await house.log() if isinstance(e.view, LateResult)]
     assert [each.call_id for each in late] == ["a"]
     around.lost = False
     await house.registry.resend(ID)
     await house.until(lambda look: look.status == "idle")
+    dispatched = [e.view for e in await house.log() if isinstance(e.view, ToolDispatched)]
+    key = [each.idempotency_key for each in dispatched if each.call_id == "a"][-1]
     count = len(await house.log())
-    await house.registry.note_late(ID, "again", late_one)
+    await house.registry.note_late(ID, key, late_one)
     assert len(await house.log()) == count, "the call has a result of its own by now"
 
 

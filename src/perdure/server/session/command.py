@@ -6,6 +6,7 @@ A step that is decided again, after an append in doubt, first looks for what it 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from perdure import clock
 from perdure.codec import StoredEntry, encode
+from perdure.context import call_key
 from perdure.entry import File, Json, Message, Part, Text, ToolResult
 from perdure.errors import (
     AppendRejectedError,
@@ -50,6 +52,8 @@ from perdure.server.session.idempotency import (
 from perdure.server.session.look import SessionLook
 from perdure.server.session.path import has_result
 from perdure.server.session.turn import Turn
+
+_log = logging.getLogger("perdure.server")
 
 
 class Sent(Struct, frozen=True):
@@ -379,19 +383,33 @@ async def answer(
 async def note_late(actor: Actor, key: str, result: ToolResult) -> None:
     """Keeps a result that came after its call was interrupted, as a fact; it changes nothing.
 
-    `key` is the call's idempotency key. One that is kept already, or that had arrived in time, is
-    not kept again.
+    `key` is the call's idempotency key. One that is kept already, that had arrived in time, or that
+    is of no call of this session, is not kept.
     """
 
     async def step(again: bool) -> None:
         fact_id = late_id_of(actor.session.incarnation, key)
         if await _entry(actor, fact_id) is not None:
             return
+        if not await _has_called(actor, key, result.call_id):
+            _log.warning("a late result for session %r is of no call of it", actor.session_id)
+            return
         leaf_id = actor.state.leaf_id
         if not await has_result(actor.store, actor.session_id, leaf_id, result.call_id):
             await actor.append([LateResult(id=fact_id, call_id=result.call_id, parts=result.parts)])
 
     await actor.command(step)
+
+
+async def _has_called(actor: Actor, key: str, call_id: str) -> bool:
+    """Whether a message of this session made the call of this key."""
+    turn_id, _, rest = key.partition(":")
+    message_id = rest.partition(":")[0]
+    stored = await _entry(actor, message_id) if message_id else None
+    if stored is None or not isinstance(stored.view, Message):
+        return False
+    calls = {call.call_id for call in stored.view.tool_calls}
+    return call_id in calls and key == call_key(turn_id, message_id, call_id)
 
 
 async def reopen(actor: Actor) -> SessionLook:
