@@ -67,7 +67,10 @@ def _is_wanted(plan: Plan, state: State, name: str) -> bool:
 
 
 def outcome(plan: Plan, state: State) -> tuple[WorkflowReason, str | None] | None:
-    """How the workflow ends, and why; None while something runs, or is to run."""
+    """How the workflow ends, and why; None while something runs, or is to run.
+
+    One that is paused does not fail meanwhile: whoever paused it can skip what has failed.
+    """
     if state.is_over or state.open_attempts:
         return None
     if state.status == "cancelling":
@@ -80,6 +83,8 @@ def outcome(plan: Plan, state: State) -> tuple[WorkflowReason, str | None] | Non
             if state.steps[name].status in {"pending", "retrying"} and _is_wanted(plan, state, name)
         ]
         if undone:
+            return None
+        if state.status == "paused":
             return None
         first = failed[0]
         known = state.steps[first]

@@ -70,11 +70,19 @@ class TemplateProblem(ValueError):
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Refuses what could make much out of little."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def wrap_str_format(self, value: Any) -> None:
+        """Nothing to wrap: `format` cannot be used."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, str | bytes) and attr in _WIDENING:
+            return False
+        return super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            raise SecurityError("powers cannot be used here")
+        if operator == "**" or (operator == "%" and isinstance(left, str)):
+            raise SecurityError(f"the operator {operator} cannot be used here")
         for many, times in ((left, right), (right, left)):
             is_many = hasattr(many, "__len__") and isinstance(times, int)
             if is_many and len(many) * times > MAX_CHARS:
@@ -82,8 +90,12 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+_WIDENING = frozenset({"center", "expandtabs", "format", "format_map", "ljust", "rjust", "zfill"})
+
 _SANDBOX = _Sandbox(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
 del _SANDBOX.globals["lipsum"]
+for _name in ("center", "format"):
+    del _SANDBOX.filters[_name]
 
 
 def take(text: str, known: frozenset[str]) -> Takes:

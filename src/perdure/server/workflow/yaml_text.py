@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from perdure.errors import InvalidWorkflowError, WorkflowProblem
@@ -46,7 +46,7 @@ def read_yaml(text: str) -> tuple[Any, Lines]:
         said = " ".join(str(each) for each in (error.context, error.problem) if each)
         line = None if mark is None else mark.line + 1
         raise _refused(line, f"this is not YAML: {said}") from error
-    except (YAMLError, ValueError, RecursionError, AttributeError) as error:
+    except Exception as error:  # somebody else's reader, and anybody's text
         raise _refused(None, f"this is not YAML: {error}") from error
     if node is None:
         raise _refused(1, "there is nothing in it; a workflow has a name and steps")
@@ -95,7 +95,7 @@ class _Walk:
             return node.value
         try:
             return self._constructor.construct_object(node)
-        except (YAMLError, ValueError, ArithmeticError, RecursionError) as error:
+        except Exception as error:  # somebody else's reader, and anybody's text
             raise _refused(line, f"{node.value!r} cannot be read: {error}", path) from error
 
 
