@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from perdure.fact import SessionOwned
-from perdure.server.http.operation import OPERATIONS, Operation
+from perdure.server.http.operation import OPERATIONS
+from perdure.server.http.shape import Operation
 from perdure.server.journal import JournalStore
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing.scripted_loop import Hang, Say, ScriptedLoop

@@ -33,12 +33,13 @@ from perdure.server.http.auth import (
 )
 from perdure.server.http.guard import admit, guard
 from perdure.server.http.openapi import make_document
-from perdure.server.http.operation import OPERATIONS, Operation
+from perdure.server.http.operation import OPERATIONS
 from perdure.server.http.outer import Outer
 from perdure.server.http.page import get_asset, get_page
 from perdure.server.http.runtime_route import ConnectEndpoint
 from perdure.server.http.segment import root_of
 from perdure.server.http.session_route import wanted_of
+from perdure.server.http.shape import Operation
 from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.server.journal import JournalStore
 from perdure.server.named_loop import NamedLoops

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.server.http.operation import OPERATIONS, Operation
+from perdure.server.http.operation import OPERATIONS
+from perdure.server.http.shape import Operation
 from perdure.server.problem import CODES, MEDIA_TYPE
 from perdure.server.service import version
 

@@ -49,3 +49,15 @@ STRING: Mapping[str, object] = {"type": "string"}
 LIMIT: Mapping[str, object] = {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 KEY = {"Idempotency-Key": {**STRING, "pattern": "^[!-~]{1,255}$"}}
 PAGED = {"limit": LIMIT, "after": {**STRING, "description": "`next` of the page before"}}
+BOOLEAN: Mapping[str, object] = {"type": "boolean"}
+ID_OR_NULL: Mapping[str, object] = {"type": ["string", "null"]}
+
+
+def make_object(**properties: object) -> Mapping[str, object]:
+    """The JSON Schema of an object that always has all these properties."""
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def make_list(items: object) -> Mapping[str, object]:
+    """The JSON Schema of an array."""
+    return {"type": "array", "items": items}
