@@ -266,7 +266,8 @@ class Player(Owner, ABC):
         around = TurnAround(self, make_scope, self._surroundings)
 
         async def relieve_turn() -> bool:
-            if (share := self._limits.compact_at) is None:
+            share = self._limits.compact_at
+            if share is None or message.parent_id is None:
                 return False
             has_compacted = await relieve(
                 self.store,
