@@ -11,7 +11,7 @@ import pytest
 from perdure.entry import ToolCall
 from perdure.errors import ConfigurationError
 from perdure.loop import Allowed, CallWaits, Refused, ToolEnded, Verdict, Waits
-from perdure.loops import Model, PydanticAgent, Shell
+from perdure.loops import Model, OpenAIAgent, PydanticAgent, Shell
 from perdure.loops.approving import approving
 from perdure.loops.configured import KINDS, make_configured, parse_loops
 from perdure.loops.vendor import vendors
@@ -250,3 +250,23 @@ def test_vendors_are_found_by_keys_and_command_lines(
     assert after["claude"].is_usable
     assert after["claude"].how is None
     assert not after["anthropic"].is_usable
+
+
+async def test_an_agent_of_the_sdk_and_its_context_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_module_of_agents.py").write_text(
+        "from agents import Agent\nagent = Agent('a')\nwho = 'all'\n"
+        "def make(context):\n    return context.session_id\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_module_of_agents", raising=False)
+    table = '[loops.mine]\nkind = "openai-agents"\nagent = "a_module_of_agents:agent"\n'
+    made = make(f'{table}context = "a_module_of_agents:make"\ncontext_window = 9')
+    assert isinstance(made, OpenAIAgent)
+    assert made.make_context is not None
+    assert made.context_window == 9
+    assert callable(made())
+    plain = make(f'{table}context = "a_module_of_agents:who"')
+    assert isinstance(plain, OpenAIAgent)
+    assert plain.context == "all"

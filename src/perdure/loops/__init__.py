@@ -10,12 +10,14 @@ from perdure.loops.named import default_loop_name, loop_by_name
 if TYPE_CHECKING:
     from perdure.loops.current import current_call
     from perdure.loops.model import Model
+    from perdure.loops.openai_agents import OpenAIAgent
     from perdure.loops.pydantic_agent import PydanticAgent
     from perdure.loops.shell import Shell
     from perdure.loops.tool import ToolContext
 
 __all__ = [
     "Model",
+    "OpenAIAgent",
     "PydanticAgent",
     "Shell",
     "ToolContext",
@@ -26,6 +28,7 @@ __all__ = [
 
 _HOMES = {
     "Model": "perdure.loops.model",
+    "OpenAIAgent": "perdure.loops.openai_agents",
     "PydanticAgent": "perdure.loops.pydantic_agent",
     "Shell": "perdure.loops.shell",
     "ToolContext": "perdure.loops.tool",

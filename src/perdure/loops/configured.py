@@ -141,6 +141,26 @@ class PydanticAiKind(_AgentKind, frozen=True, kw_only=True, tag="pydantic-ai"):
         )
 
 
+class OpenAiAgentsKind(_AgentKind, frozen=True, kw_only=True, tag="openai-agents"):
+    """An agent of the OpenAI Agents SDK; `context` is a `module:attribute`, called if it can be."""
+
+    context: Attribute | None = None
+    context_window: Positive | None = None
+
+    def make(self, name: str, workspace: Path) -> LoopFactory:
+        """An `OpenAIAgent`."""
+        from perdure.loops.openai_agents import OpenAIAgent
+
+        context = None if self.context is None else import_named(self.context)
+        return OpenAIAgent(
+            import_named(self.agent),
+            context=None if callable(context) else context,
+            make_context=context if callable(context) else None,
+            offers_tools=self.offers_tools,
+            context_window=self.context_window,
+        )
+
+
 class ShellKind(Kind, frozen=True, kw_only=True, tag="shell"):
     """Runs the messages of users as commands; `workspace` None is the server's."""
 
@@ -168,7 +188,13 @@ class ImportKind(Kind, frozen=True, kw_only=True, tag="import"):
         return is_importable(self.factory)
 
 
-KINDS: tuple[type[Kind], ...] = (ModelKind, PydanticAiKind, ShellKind, ImportKind)
+KINDS: tuple[type[Kind], ...] = (
+    ModelKind,
+    PydanticAiKind,
+    OpenAiAgentsKind,
+    ShellKind,
+    ImportKind,
+)
 
 
 def parse_loops(table: object, place: str) -> dict[str, Kind]:

@@ -22,6 +22,7 @@ from perdure.loops.deadline import Deadline
 from perdure.loops.permission import answered_calls
 from perdure.loops.provider import connect
 from perdure.loops.request import Answer, Asking, Candidate
+from perdure.loops.told import without_calls
 from perdure.loops.tool import Tool, ToolContext, ToolFunction, definition_of, failed_result
 
 if TYPE_CHECKING:
@@ -132,8 +133,6 @@ class ModelLoop:
             LoopError: the run reached one of its limits.
 
         """
-        from perdure.loops.model_messages import without_calls
-
         options = self._options
         deadline = Deadline(options.max_run_s)
         messages = list(await context.messages())

@@ -7,7 +7,7 @@ from, and to no other: another one gets the text and the calls, and nobody else'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -270,35 +270,3 @@ def _response_part(part: Part, *, own: bool, signed: bool) -> dict[str, Any] | N
             return {"part_kind": "text", "content": _note(part)}
         case _:
             return None
-
-
-def without_calls(messages: Sequence[Message]) -> list[Message]:
-    """The messages with their calls and results told as text, for a model that is offered no tool.
-
-    Providers refuse calls in a conversation whose request declares no tools.
-    """
-    return [
-        replace(message, role=_told_role(message), parts=_told(message)) for message in messages
-    ]
-
-
-def _told_role(message: Message) -> Any:
-    return "user" if message.role == "tool" else message.role
-
-
-def _told(message: Message) -> tuple[Part, ...]:
-    told: list[Part] = []
-    for part in message.parts:
-        match part:
-            case ToolCall():
-                told.append(Text(f"[calls the tool {part.name} with {part.arguments}]"))
-            case ToolResult():
-                shown = excerpt_result(part)
-                others = [each for each in shown.parts if not isinstance(each, Text)]
-                state = "failed" if part.is_error else "gave"
-                told += [Text(f"[the tool {part.name or ''} {state}:\n{shown.text}]"), *others]
-            case Reasoning():
-                pass
-            case _:
-                told.append(part)
-    return tuple(told)

@@ -30,6 +30,7 @@ from perdure.loops.bridge import Bridge, bridged
 from perdure.loops.permission import answered_calls
 from perdure.loops.provider import provider_errors
 from perdure.loops.request import delta_of
+from perdure.loops.told import without_calls
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent
@@ -131,7 +132,6 @@ class PydanticLoop:
             from_response,
             interface_of,
             to_history,
-            without_calls,
         )
 
         model = self._model
