@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import stat
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -206,6 +207,69 @@ async def test_a_token_counts_as_soon_as_it_is_in_the_file_and_as_long(here: Peo
     await until_status(anna, 200)
     revoke_tokens(here.path, entry.id)
     await until_status(anna, 401)
+
+
+async def test_a_revocation_that_could_not_be_read_is_read_at_the_next_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens.toml"
+    anna, _ = add_token(path, "anna", "user")
+    bob, _ = add_token(path, "bob", "user")
+    keyring = Keyring(None, path)
+    keyring.load()
+    await keyring.refresh()  # its thread is there
+    revoke_tokens(path, "anna")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))  # nothing can be opened
+    try:
+        for _ in range(3):
+            await keyring.refresh()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert keyring.of_token(anna) is not None
+    assert keyring.problem is not None
+    assert caplog.text.count("what it said before counts") == 1
+    await keyring.refresh()
+    assert keyring.problem is None
+    assert keyring.of_token(anna) is None
+    assert keyring.of_token(bob) is not None
+
+
+async def test_a_look_that_fails_is_not_the_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    anna, _ = add_token(path, "anna", "user")
+    keyring = Keyring(None, path)
+    keyring.load()
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        raise RuntimeError("this connection cannot be ended")
+
+    manual = ManualClock()
+    with clock.use(manual):
+        watching = asyncio.create_task(keyring.watch(look))
+        try:
+            revoke_tokens(path, "anna")
+            for _ in range(100):
+                await manual.advance(1.0)
+                await asyncio.sleep(0.01)
+                if looks > 1:
+                    break
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+    assert looks > 1
+    assert keyring.of_token(anna) is None
+
+
+def test_a_file_that_is_nested_without_end_is_not_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text("tokens = " + "[" * 100_000)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="not in order"):
+        read_tokens(path)
 
 
 async def test_the_cookie_of_a_token_is_void_with_it(here: People) -> None:

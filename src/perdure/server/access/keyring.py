@@ -91,23 +91,29 @@ class Keyring:
         """Keeps up with the file until it is cancelled; calls `on_look` after each look."""
         while True:
             await clock.sleep(LOOK_S)
-            await self.refresh()
-            on_look()
+            try:
+                await self.refresh()
+                on_look()
+            except Exception:  # the outermost frame: else nothing would be revoked any more
+                log.exception("the tokens file could not be followed; it is looked at again")
 
     async def refresh(self) -> None:
         """Takes what the file says now, if it changed."""
         stamp = await asyncio.to_thread(self._look)
         if self._path is None or stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             entries = () if stamp is None else await asyncio.to_thread(read_tokens, self._path)
         except FileNotFoundError:
             entries = ()
         except ConfigurationError as error:
+            if not isinstance(error.__cause__, OSError):
+                self._stamp = stamp  # else it may be read at the next look, just as it is
+            if self.problem is None or self._stamp == stamp:
+                log.error("%s; what it said before counts", error)
             self.problem = "the tokens file is not in order; what it said before counts"
-            log.error("%s; what it said before counts", error)
             return
+        self._stamp = stamp
         self.problem = None
         self._take(entries)
         log.info("the tokens file changed: %d tokens count", len(entries))

@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from msgspec import Meta, Struct
 from perdure import clock
 from perdure.errors import ConfigurationError
 from perdure.server.access.principal import OWNER, Grant, Role
+from perdure.server.access.secret_file import write_secret
 from perdure.stores.disk import Disk
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -96,11 +98,11 @@ def read_tokens(path: Path) -> tuple[TokenEntry, ...]:
         raise _broken(path, f"it has more than {MAX_FILE_BYTES} bytes")
     try:
         found = msgspec.convert(tomllib.loads(raw.decode()), _File).tokens
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError) as error:  # no text, no TOML, or no tokens
         raise _broken(path, str(error)) from error
     for names, what in (([e.id for e in found], "id"), ([e.sha256 for e in found], "sha256")):
-        doubled = next((name for n, name in enumerate(names) if name in names[:n]), None)
-        if doubled is not None:
+        doubled, count = Counter(names).most_common(1)[0] if names else ("", 0)
+        if count > 1:
             raise _broken(path, f"two tokens have the {what} {doubled!r}")
     if any(entry.principal == OWNER for entry in found):
         raise _broken(path, f"{OWNER!r} is the principal of the server's own token: choose another")
@@ -184,7 +186,7 @@ def edit_tokens(path: Path, change: Callable[[Sequence[TokenEntry]], Sequence[To
                 entries: Sequence[TokenEntry] = read_tokens(path)
             except FileNotFoundError:
                 entries = ()
-            _write(path, _text_of(change(entries)))
+            write_secret(path, _text_of(change(entries)), put=os.replace)
             os.fsync(folder)
     except OSError as error:
         raise ConfigurationError(
@@ -219,19 +221,3 @@ def _text_of(entries: Sequence[TokenEntry]) -> str:
 
 def _time_of(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

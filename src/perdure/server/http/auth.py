@@ -28,6 +28,7 @@ from perdure.server.access.connection import Connections
 from perdure.server.access.keyring import Keyring
 from perdure.server.access.limit import FailureLimit, RequestLimit
 from perdure.server.access.principal import RIGHTS, ROLES, Grant, Right
+from perdure.server.access.secret_file import write_secret
 from perdure.server.access.token_file import cookie_of
 from perdure.server.config import Settings
 from perdure.server.problem import Refused
@@ -280,7 +281,8 @@ def load_token(settings: Settings) -> str | None:
     try:
         Disk().make_folder(os.path.abspath(settings.data))
         with contextlib.suppress(FileExistsError):
-            _write_new(path, secrets.token_urlsafe(32))
+            # By a link: two first starts at once agree on one token.
+            write_secret(path, secrets.token_urlsafe(32) + "\n", put=os.link)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace") as file:
             os.fchmod(file.fileno(), 0o600)
@@ -296,19 +298,3 @@ def load_token(settings: Settings) -> str | None:
             "one"
         )
     return token
-
-
-def _write_new(path: Path, token: str) -> None:
-    """Makes the file whole or not at all: two first starts at once agree on one token."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(token + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    finally:
-        draft.unlink()
