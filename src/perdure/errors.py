@@ -14,7 +14,7 @@ PerdureError
 ├─ HookRefusedError        ├─ HookFailedError        ├─ RuntimeLostError
 ├─ RoutineNotFoundError    ├─ RoutineExistsError     ├─ InvalidRoutineError
 ├─ RoutineBusyError        ├─ WorkflowNotFoundError  ├─ WorkflowExistsError
-├─ WorkflowConflictError   ├─ InvalidWorkflowError
+├─ WorkflowConflictError   ├─ InvalidWorkflowError   ├─ StepNotFoundError
 ├─ StoreError
 │   ├─ AppendRejectedError     certainly not stored; the session is well
 │   ├─ AppendConflictError     certainly not stored; another writer is ahead
@@ -370,6 +370,14 @@ class WorkflowExistsError(_WorkflowError):
         super().__init__(
             workflow_id, f"workflow {workflow_id!r} exists and is another one; choose another id"
         )
+
+
+class StepNotFoundError(_WorkflowError):
+    """The workflow has no step of this id; nothing was stored."""
+
+    def __init__(self, workflow_id: str, step: str, known: Sequence[str]) -> None:
+        super().__init__(workflow_id, f"there is no step {step!r}; there are {', '.join(known)}")
+        self.step = step
 
 
 class WorkflowConflictError(_WorkflowError):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
+from perdure.codec import import_entry
 from perdure.errors import (
     InvalidWorkflowError,
+    StepNotFoundError,
+    UnrecoverableError,
     WorkflowConflictError,
     WorkflowExistsError,
     WorkflowNotFoundError,
 )
 from perdure.fact import TurnStarted
+from perdure.server.workflow.look import WorkflowLook
 from perdure.stores.memory import MemoryStore
 from perdure.workflow import Check, Input, Retry, Workflow
 from tests.crash.step_loop import step_loop
@@ -27,6 +33,7 @@ from tests.server.workflow_house import (
     move,
     step,
     timed,
+    until,
 )
 
 
@@ -256,6 +263,78 @@ async def test_cancelling_stops_what_runs_and_is_the_end() -> None:
         assert again.status == "cancelled"
 
 
+async def test_cancelling_ends_a_check_that_runs(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    check = Check(command=f"echo $$ > {pid}; exec sleep 600")
+    async with living(MemoryStore()) as house:
+        workflow = Workflow("w", [step("a", check=check)])
+        await house.workflows.create(workflow, workflow_id="w")
+        await until(lambda: written(pid) != "")
+        await house.workflows.cancel("w")
+        await until(lambda: not len(house.keeper))
+        assert (await house.look()).status == "cancelled"
+        assert await house.reasons("a") == ["stopped"]
+        assert not is_alive(int(written(pid)))
+
+
+async def test_a_server_that_ends_ends_its_checks_and_the_next_one_checks_again(
+    tmp_path: Path,
+) -> None:
+    ran = tmp_path / "ran"
+    check = Check(command=f"echo x >> {ran}; [ $(wc -l < {ran}) = 2 ] || exec sleep 600")
+    store = MemoryStore()
+    async with asyncio.timeout(30):
+        async with living(store) as house:
+            workflow = Workflow("w", [step("a", check=check)])
+            await house.workflows.create(workflow, workflow_id="w")
+            await until(lambda: written(ran) != "")
+            (task,) = house.keeper.find_kept("w").checks.values()
+            house.rest = until_now  # type: ignore[method-assign]  # it does not end by itself
+        assert task.cancelled()
+        async with living(store) as house:
+            assert (await house.look()).status == "completed"
+    assert attempts_of(await house.look()) == 1
+    assert written(ran) == "x\nx\n"
+
+
+def written(path: Path) -> str:
+    """What is in a file; nothing, where it is not there."""
+    return path.read_text() if path.exists() else ""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there."""
+    return Path(f"/proc/{pid}").exists()
+
+
+async def until_now() -> None:
+    """Waits for nothing."""
+
+
+def attempts_of(look: WorkflowLook) -> int:
+    """How many attempts there were."""
+    return sum(len(each.attempts) for each in look.steps)
+
+
+async def test_a_workflow_that_cannot_be_read_is_shown_as_such_and_stops_no_other() -> None:
+    store = MemoryStore()
+    async with living(store) as house:
+        await house.start(step("a", approve=True))
+    journals = store.of_kind("workflow")
+    newer = b'{"type":"step_ended","id":"x","created_at":"2026-01-01T00:00:00Z","step":[]}'
+    await journals.append_entries("w", [import_entry(newer)])
+    async with living(store) as house:
+        (brief,) = (await house.workflows.list())[0]
+        assert brief.status == "unrecoverable"
+        assert "step_ended" in str(brief.why)
+        with pytest.raises(UnrecoverableError):
+            await house.look()
+        other = Workflow("x", [step("a")])
+        await house.workflows.create(other, workflow_id="x")
+        await house.rest()
+        assert (await house.workflows.look("x")).status == "completed"
+
+
 async def test_a_cancelled_workflow_is_cancelled_by_the_next_process_too() -> None:
     store = MemoryStore()
     async with living(store) as house:
@@ -283,7 +362,7 @@ async def test_what_runs_or_never_ran_is_not_retried() -> None:
         for name, status in (("a", "running"), ("b", "pending")):
             with pytest.raises(WorkflowConflictError, match=status):
                 await house.workflows.retry("w", name)
-        with pytest.raises(WorkflowConflictError, match="there is no step 'z'; there are a, b"):
+        with pytest.raises(StepNotFoundError, match="there is no step 'z'; there are a, b"):
             await house.workflows.retry("w", "z")
         with pytest.raises(WorkflowConflictError, match="running"):
             await house.workflows.skip("w", "a", reason="no")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -114,6 +114,15 @@ class WorkflowHouse:
     async def close(self) -> None:
         await self.house.close()
         await self.runtimes.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits, a while at most, for what happens outside this process."""
+    for _ in range(2000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to this")
 
 
 async def move(house: WorkflowHouse, manual: ManualClock, seconds: float) -> None:

@@ -57,6 +57,7 @@ PROBLEMS: dict[type[PerdureError], tuple[int, str]] = {
     errors.RoutineBusyError: (409, "routine_busy"),
     errors.InvalidRoutineError: (422, "invalid_routine"),
     errors.WorkflowNotFoundError: (404, "workflow_not_found"),
+    errors.StepNotFoundError: (404, "step_not_found"),
     errors.WorkflowExistsError: (409, "workflow_exists"),
     errors.WorkflowConflictError: (409, "workflow_conflict"),
     errors.InvalidWorkflowError: (422, "invalid_workflow"),

@@ -8,7 +8,7 @@ another node did meanwhile is then seen as done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
@@ -28,6 +28,7 @@ from perdure.server.journal import JournalStore
 from perdure.store import Look, Session
 
 PAGE = 512
+TRIES = 4
 
 
 class HasSeq(Protocol):
@@ -90,6 +91,21 @@ class Reading(Generic[S]):
         summary = self.encode(state)
         session = await complete(store.create_session(name, entries=batch, summary=summary))
         return session, state
+
+
+async def decide_anew(step: Callable[[], Awaitable[None]]) -> None:
+    """Runs a step, and again where others were faster: what they did is known by then.
+
+    Raises:
+        AppendConflictError: somebody was faster each time. And what the step raises.
+
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return await step()
+        except AppendConflictError:
+            continue
+    await step()
 
 
 class Ledger(Generic[S]):

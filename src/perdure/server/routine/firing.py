@@ -42,6 +42,7 @@ from perdure.fact import (
     RunReason,
 )
 from perdure.server.journal import JournalStore
+from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.outcome import (
     Ended,
     Going,
@@ -73,8 +74,6 @@ _log = logging.getLogger("perdure.routine")
 RETRIES = (timedelta(seconds=1), timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5))
 """After how long a run is tried again whose session's store refused; then it has failed."""
 
-TRIES = 3
-
 _GONE = (SessionNotFoundError, SessionDeletedError, UnrecoverableError)
 
 
@@ -100,12 +99,7 @@ class Firing:
 
         """
         routine.retry_at = None
-        for _ in range(TRIES):
-            try:
-                return await self._attend(routine, now, thorough=thorough)
-            except AppendConflictError:
-                continue  # another node was faster, and what it did is known now
-        await self._attend(routine, now, thorough=thorough)
+        await decide_anew(lambda: self._attend(routine, now, thorough=thorough))
 
     async def _attend(self, routine: Routine, now: datetime, *, thorough: bool) -> None:
         left_over = [run.run_id for run in routine.state.runs if _is_left_over(routine, run)]

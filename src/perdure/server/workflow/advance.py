@@ -31,6 +31,7 @@ from perdure.errors import (
 )
 from perdure.fact import Fact, StepChecked, StepEnded, StepStarted, WorkflowEnded
 from perdure.server.journal import JournalStore
+from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.outcome import Ended, Going, outcome_of, was_accepted
 from perdure.server.keeping.port import Sessions
 from perdure.server.session.idempotency import message_id_of, turn_id_of
@@ -59,7 +60,6 @@ from perdure.workflow import Check, Step
 
 _log = logging.getLogger("perdure.workflow")
 
-TRIES = 3
 RETRY_S = (1.0, 5.0, 20.0, 60.0)
 """After how long a store that refused is asked again."""
 
@@ -94,12 +94,7 @@ class Advance:
 
         """
         work.retry_at = None
-        for _ in range(TRIES):
-            try:
-                return await self._attend(work, now, thorough=thorough)
-            except AppendConflictError:
-                continue  # another node was faster, and what it did is known now
-        await self._attend(work, now, thorough=thorough)
+        await decide_anew(lambda: self._attend(work, now, thorough=thorough))
 
     async def _attend(self, work: Work, now: datetime, *, thorough: bool) -> None:
         has_moved = True
@@ -286,7 +281,9 @@ class Advance:
             task = work.checks.get((name, attempt.attempt))
             if work.state.status == "cancelling":
                 if task is not None:
+                    del work.checks[name, attempt.attempt]
                     task.cancel()
+                    await asyncio.wait([task])
                 return await self._end(
                     work, name, attempt, "stopped", "the workflow was cancelled", seen
                 )

@@ -39,6 +39,8 @@ class Keeper(keeper.Keeper[Work]):
         functions: Functions,
     ) -> None:
         super().__init__(store, sessions)
+        self.lost: dict[str, str] = {}
+        """Why a workflow's journal cannot be read, by its id."""
         self.advance = Advance(
             store, sessions, toolboxes, functions, lambda name: self.call(name, thorough=True)
         )
@@ -75,7 +77,9 @@ class Keeper(keeper.Keeper[Work]):
             self.forget(look.session.id)
         except UnrecoverableError as error:
             self._log.error("workflow %r is unrecoverable: %s", look.session.id, error)
+            self.lost[look.session.id] = str(error)
         else:
+            self.lost.pop(look.session.id, None)
             if not work.state.is_over:
                 self.call(self.add(work).name, thorough=True)
 
@@ -90,6 +94,11 @@ class Keeper(keeper.Keeper[Work]):
             for work in self.kept():
                 work.cancel_checks()
             await asyncio.gather(*checks, return_exceptions=True)
+
+    def forget(self, name: str) -> None:
+        """Keeps it no more: it is gone."""
+        self.lost.pop(name, None)
+        super().forget(name)
 
     async def attend(self, one: Work, *, thorough: bool) -> None:
         """Takes its attempts on, and starts what is ready."""

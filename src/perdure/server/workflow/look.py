@@ -151,11 +151,11 @@ class WorkflowLook(Struct, frozen=True):
     cursor: str
 
 
-def brief_of(look: Look) -> WorkflowBrief:
-    """The workflow of a look, by its summary alone."""
+def brief_of(look: Look, lost: str | None = None) -> WorkflowBrief:
+    """The workflow of a look, by its summary alone; `lost` is why its journal cannot be read."""
     state, session = decode_state(look.summary), look.session
-    if state is None or look.damage is not None:
-        why = look.damage or "its summary cannot be read"
+    if state is None or look.damage is not None or lost is not None:
+        why = look.damage or lost or "its summary cannot be read"
         return _lost(session, why, look.last_seq)
     done = sum(each.status in DONE for each in state.steps.values())
     return WorkflowBrief(

@@ -12,11 +12,11 @@ from typing import Any
 
 from perdure import clock
 from perdure.errors import (
-    AppendConflictError,
     InvalidSessionIdError,
     ServerClosingError,
     SessionExistsError,
     SessionNotFoundError,
+    StepNotFoundError,
     WorkflowConflictError,
     WorkflowExistsError,
     WorkflowNotFoundError,
@@ -24,6 +24,7 @@ from perdure.errors import (
 from perdure.fact import Fact, StepAnswered, StepSkipped, StepsReopened, WorkflowSwitched
 from perdure.run import complete
 from perdure.server.journal import JournalStore
+from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.port import Sessions
 from perdure.server.workflow.check import Functions, Toolboxes
 from perdure.server.workflow.definition import (
@@ -39,8 +40,6 @@ from perdure.server.workflow.plan import waiting
 from perdure.server.workflow.state import DONE
 from perdure.server.workflow.work import Work, create_work, load_work
 from perdure.workflow import Workflow
-
-TRIES = 5
 
 
 class WorkflowRegistry:
@@ -139,7 +138,8 @@ class WorkflowRegistry:
 
         """
         page = await self._journals.list_sessions(limit=limit, after=after, owner=scope)
-        return [brief_of(look) for look in page.sessions], page.next
+        lost = self.keeper.lost
+        return [brief_of(look, lost.get(look.session.id)) for look in page.sessions], page.next
 
     async def look(self, workflow_id: str) -> WorkflowLook:
         """The workflow as it stands, with its steps and their attempts.
@@ -354,10 +354,7 @@ class WorkflowRegistry:
     def _step(work: Work, step: str) -> Any:
         known = work.state.steps.get(step)
         if known is None:
-            there = ", ".join(work.state.steps)
-            raise WorkflowConflictError(
-                work.name, f"there is no step {step!r}; there are {there}", step=step
-            )
+            raise StepNotFoundError(work.name, step, list(work.state.steps))
         return known
 
     async def _command(
@@ -368,16 +365,10 @@ class WorkflowRegistry:
         work = await self._load(workflow_id)
 
         async def step() -> None:
-            for turn in range(TRIES):
-                try:
-                    if facts := decide(work):
-                        await work.append(*facts)
-                    return
-                except AppendConflictError:
-                    if turn == TRIES - 1:
-                        raise
+            if facts := decide(work):
+                await work.append(*facts)
 
-        await self.keeper.hold(work, step)
+        await self.keeper.hold(work, lambda: decide_anew(step))
         if not work.state.is_over:
             self.keeper.add(work)
             self.keeper.call(workflow_id, thorough=True)
