@@ -14,6 +14,7 @@ import "./style/tool.css";
 import "./style/composer.css";
 import "./style/views.css";
 import "./style/places.css";
+import "./style/workflow.css";
 import "./style/narrow.css";
 
 startFeed();

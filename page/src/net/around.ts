@@ -147,3 +147,126 @@ export interface Due {
 }
 
 export const previewRoutine = (schedule: Schedule): Promise<Due> => call("POST", urlOf("routines", "preview"), schedule);
+
+export type WorkflowStatus = "running" | "waiting" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "unrecoverable";
+
+export interface WorkflowBrief {
+  workflow_id: string;
+  name: string;
+  status: WorkflowStatus;
+  why: string | null;
+  created_at: string;
+  ended_at: string | null;
+  done: number;
+  steps: number;
+}
+
+export interface SeenCall {
+  name: string;
+  arguments: string;
+  result: string;
+  state: "ok" | "error" | "interrupted";
+}
+
+export interface Attempt {
+  attempt: number;
+  started_at: string;
+  session_id: string | null;
+  message_id: string | null;
+  prompt: string | null;
+  /** How it ended; null while it runs. */
+  reason: string | null;
+  cause: string | null;
+  output: string | null;
+  seen: { calls: readonly SeenCall[]; earlier: number } | null;
+  check: { check: string; passed: boolean; output: string | null; seconds: number } | null;
+  ended_at: string | null;
+  retry_at: string | null;
+}
+
+export interface StepAnswer {
+  answer: "approve" | "reject" | "skip";
+  reason: string | null;
+  by: string | null;
+  at: string;
+}
+
+export type StepStatus = "pending" | "waiting" | "running" | "retrying" | "completed" | "failed" | "skipped";
+
+export interface Step {
+  step: string;
+  title: string | null;
+  status: StepStatus;
+  reason: string | null;
+  cause: string | null;
+  /** The steps that it waits for. */
+  needs: readonly string[];
+  /** The steps whose failure it is for. */
+  undoes: readonly string[];
+  compensate: string | null;
+  prompt: string;
+  session: string | null;
+  loop: string | null;
+  runtime: string | null;
+  limit_s: number | null;
+  approve: boolean;
+  check: string | null;
+  most_attempts: number;
+  retry_at: string | null;
+  attempts: readonly Attempt[];
+  answers: readonly StepAnswer[];
+}
+
+export interface Workflow {
+  workflow_id: string;
+  name: string;
+  description: string | null;
+  status: WorkflowStatus;
+  why: string | null;
+  created_at: string;
+  ended_at: string | null;
+  owner: string | null;
+  inputs: Readonly<Record<string, unknown>>;
+  source: string | null;
+  /** What a retry is not. */
+  note: string;
+  steps: readonly Step[];
+}
+
+export const listWorkflows = (count: number): Promise<Page<WorkflowBrief>> =>
+  readFirst(count, async (after, limit) => {
+    const page = await call<{ workflows: readonly WorkflowBrief[]; next: string | null }>("GET", paged(urlOf("workflows"), after, limit));
+    return { found: page.workflows, next: page.next };
+  });
+
+export const readWorkflow = (id: string): Promise<Workflow> => call("GET", urlOf("workflows", id));
+
+export interface WorkflowText {
+  yaml: string;
+  inputs: Readonly<Record<string, unknown>>;
+  workflow_id?: string;
+}
+
+export interface WorkflowPlan {
+  name: string;
+  inputs: Readonly<Record<string, unknown>>;
+  steps: readonly { step: string; needs: readonly string[] }[];
+}
+
+/** Whether a text is a workflow, and what its steps wait for; stores nothing. */
+export const checkWorkflow = (text: WorkflowText): Promise<WorkflowPlan> => call("POST", urlOf("workflows", "check"), text);
+
+/** Starts once, however often it is called with this id and this text. */
+export const startWorkflow = (text: WorkflowText): Promise<Workflow> => call("POST", urlOf("workflows"), text);
+
+export const deleteWorkflow = (id: string): Promise<null> => call("DELETE", urlOf("workflows", id));
+
+export const commandWorkflow = (id: string, verb: "pause" | "resume" | "cancel", body: { why?: string } = {}): Promise<Workflow> =>
+  call("POST", urlOf("workflows", id, verb), body);
+
+export const commandStep = (
+  id: string,
+  step: string,
+  verb: "retry" | "skip" | "approve",
+  body: { reason?: string; approve?: boolean } = {},
+): Promise<Workflow> => call("POST", urlOf("workflows", id, "steps", step, verb), body);

@@ -1,3 +1,9 @@
+export interface Fault {
+  line: number | null;
+  field: string;
+  detail: string;
+}
+
 /** A problem document, or a failure to reach the server (`status` 0): something a person can read. */
 export class Problem extends Error {
   constructor(
@@ -6,6 +12,8 @@ export class Problem extends Error {
     detail: string,
     /** The session that it concerns, where the server says so. */
     readonly sessionId: string | null = null,
+    /** All that is wrong with a document that was sent. */
+    readonly faults: readonly Fault[] = [],
   ) {
     super(detail);
   }
@@ -38,6 +46,7 @@ interface ProblemDocument {
   title?: string;
   code?: string;
   session_id?: string;
+  problems?: readonly Fault[];
 }
 
 async function problemOf(response: Response): Promise<Problem> {
@@ -45,7 +54,7 @@ async function problemOf(response: Response): Promise<Problem> {
   try {
     const body = (await response.json()) as ProblemDocument;
     const detail = body.detail ?? body.title ?? fallback;
-    return new Problem(response.status, body.code ?? "", detail, body.session_id ?? null);
+    return new Problem(response.status, body.code ?? "", detail, body.session_id ?? null, body.problems);
   } catch {
     return new Problem(response.status, "", fallback);
   }

@@ -1,7 +1,7 @@
 /**
  * Where the page is, as its address says: the hash, which no server sees.
  *
- * `#/name` is a place of its own; `#id` is a session, `#id/name/rest` one of its views. An id is
+ * `#/name` is a place of its own, `#/name/rest` a part of it; `#id` is a session, `#id/name/rest` one of its views. An id is
  * percent-encoded, so it never has a slash.
  */
 import { computed, signal } from "@preact/signals";
@@ -11,6 +11,8 @@ export interface Route {
   sessionId: string | null;
   view: string;
   rest: string;
+  /** What a place has behind that. */
+  more: string;
 }
 
 const decode = (text: string | undefined): string => {
@@ -24,8 +26,11 @@ const decode = (text: string | undefined): string => {
 export function readRoute(hash: string): Route {
   const [first, view, ...rest] = hash.replace(/^#/, "").split("/");
   const sessionId = decode(first) || null;
-  if (sessionId === null) return { place: decode(view), sessionId, view: "", rest: decode(rest.join("/")) };
-  return { place: "", sessionId, view: decode(view), rest: decode(rest.join("/")) };
+  if (sessionId === null) {
+    const [one, ...more] = rest;
+    return { place: decode(view), sessionId, view: "", rest: decode(one), more: decode(more.join("/")) };
+  }
+  return { place: "", sessionId, view: decode(view), rest: decode(rest.join("/")), more: "" };
 }
 
 export const route = signal(readRoute(location.hash));
@@ -40,8 +45,8 @@ export const hrefOf = (id: string, view = "", rest = ""): string =>
 
 export const hrefOfEntry = (id: string, entryId: string): string => hrefOf(id, "entry", entryId);
 
-export const hrefOfPlace = (name: string, rest = ""): string =>
-  `#/${[name, rest].filter((part) => part !== "").map(encodeURIComponent).join("/")}`;
+export const hrefOfPlace = (name: string, rest = "", more = ""): string =>
+  `#/${[name, rest, more].filter((part) => part !== "").map(encodeURIComponent).join("/")}`;
 
 export function go(href: string): void {
   location.hash = href;

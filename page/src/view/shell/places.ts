@@ -10,7 +10,10 @@ export interface Place {
   Component: ComponentType;
 }
 
+const around = () => import("../place/around");
+
 export const PLACES: readonly Place[] = [
-  { name: "routines", title: "Routines", Component: lazily(async () => (await import("../routines/Routines")).Routines) },
-  { name: "runtimes", title: "Runtimes", Component: lazily(async () => (await import("../runtimes/Runtimes")).Runtimes) },
+  { name: "routines", title: "Routines", Component: lazily(async () => (await around()).Routines) },
+  { name: "workflows", title: "Workflows", Component: lazily(async () => (await around()).Workflows) },
+  { name: "runtimes", title: "Runtimes", Component: lazily(async () => (await around()).Runtimes) },
 ];

@@ -1,0 +1,4 @@
+/** The places around the sessions: fetched as one, for they are made of the same parts. */
+export { Routines } from "../routines/Routines";
+export { Runtimes } from "../runtimes/Runtimes";
+export { Workflows } from "../workflows/Workflows";
