@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from perdure import clock
 from perdure.entry import Text, ToolCall, ToolResult
-from perdure.errors import ApprovalAnsweredError
+from perdure.errors import ApprovalAnsweredError, StoreUnavailableError
 from perdure.fact import ApprovalAnswered
 from perdure.loop import (
     CallWaits,
@@ -260,3 +262,38 @@ async def test_a_resumed_run_reads_what_was_said_behind_its_calls_once_they_have
     tree = Tree(await house.log())
     view = [message.text for message in model_view(tree.path(tree.leaf_id))]
     assert view == ["go", "x", "", "one", "two"]
+
+
+class EndsOnce:
+    """A store that cannot store a turn's end, once."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self.is_ill = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append_entries(self, session_id: str, entries: Any, **options: Any) -> Any:
+        if self.is_ill and any(entry.type == "turn_ended" for entry in entries):
+            self.is_ill = False
+            raise StoreUnavailableError("the disk is full")
+        return await self._store.append_entries(session_id, entries, **options)
+
+
+@pytest.mark.parametrize("key", ["k", None])
+async def test_a_message_that_interrupts_a_wait_does_so_when_it_is_decided_again(
+    store: JournalStore, key: str | None
+) -> None:
+    house = House(EndsOnce(store), surroundings=Careful())
+    await house.create()
+    sent = await house.send(ONE)
+    await waiting(house)
+    with contextlib.suppress(StoreUnavailableError):
+        await house.send("now", key=key, if_running="interrupt")
+    if key is not None:
+        await house.send("now", key=key, if_running="interrupt")
+    await house.until(lambda look: look.turn is None and not look.queued)
+    assert (await house.ends())[0] == (sent.turn_id, "stopped")
+    assert (await house.texts())[-2:] == ["now", "now"]
+    await house.close()

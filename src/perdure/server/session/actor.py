@@ -24,8 +24,8 @@ from perdure.errors import (
     StoreError,
     TurnRunningError,
 )
-from perdure.fact import LeafMoved, TurnReason
-from perdure.server.session.batch import Input, never_made, started
+from perdure.fact import LeafMoved, MessageQueued, TurnReason
+from perdure.server.session.batch import Input, input_of, never_made, started
 from perdure.server.session.idempotency import turn_id_of
 from perdure.server.session.path import load_open_calls
 from perdure.server.session.player import Player
@@ -33,6 +33,7 @@ from perdure.server.session.replay import replay_all
 from perdure.server.session.state import QueuedMessage
 from perdure.server.session.surroundings import EndSource, Scope
 from perdure.server.session.turn import GRACE_S, Turn, describe
+from perdure.store import Receipt
 
 _log = logging.getLogger("perdure.server")
 
@@ -175,14 +176,23 @@ class Actor(Player):
         await self._end(turn, reason, f"{cause}; {stuck}" if cause else stuck, kept)
 
     async def end_waiting(
-        self, reason: Literal["stopped"], cause: str | None, *, gives_way: bool = False
-    ) -> None:
-        """Ends the turn that waits for an approval: its calls were not made."""
+        self, reason: Literal["stopped"], cause: str | None, instead: MessageQueued | None = None
+    ) -> Receipt:
+        """Ends the turn that waits for an approval: its calls were not made.
+
+        A message that takes its place is queued in the same batch, the first of its entries.
+        """
         turn = self.state.turn
         assert turn is not None
         open_calls = await load_open_calls(self.store, self.session_id, self.state.leaf_id)
         kept = never_made(open_calls, reason)
-        await self._store_end(turn.turn_id, reason, cause, kept, gives_way=gives_way)
+        drafts = [*kept, self._ended(turn.turn_id, reason, cause)]
+        if instead is None:
+            return await self._store_end(turn.turn_id, drafts, None)
+        earlier = self.state.queue[:1]
+        is_next = not earlier or earlier[0].policy != "interrupt"
+        given = input_of(instead) if is_next else await self.load_queued(earlier[0])
+        return await self._store_end(turn.turn_id, [instead, *drafts], given)
 
     async def _end_as_it_went(self, turn: Turn) -> None:
         reason, cause = turn.outcome()
@@ -197,7 +207,10 @@ class Actor(Player):
     async def _end(
         self, turn: Turn, reason: TurnReason, cause: str | None, kept: Sequence[Draft]
     ) -> None:
-        await self._store_end(turn.turn_id, reason, cause, kept, gives_way=turn.gives_way)
+        following = self._following(reason, gives_way=turn.gives_way)
+        given = await self.load_queued(following) if following is not None else None
+        drafts = [*kept, self._ended(turn.turn_id, reason, cause)]
+        await self._store_end(turn.turn_id, drafts, given)
         turn.ended.set_result(reason)
 
     async def _withdrawal(self) -> list[Draft]:
@@ -209,38 +222,32 @@ class Actor(Player):
         return [LeafMoved(from_id=self.state.leaf_id, leaf_id=before)]
 
     async def _store_end(
-        self,
-        turn_id: str,
-        reason: TurnReason,
-        cause: str | None,
-        kept: Sequence[Draft],
-        *,
-        gives_way: bool,
-    ) -> None:
+        self, turn_id: str, drafts: Sequence[Draft], following: Input | None
+    ) -> Receipt:
         """Appends the turn's end, and in the same batch the start of the message that is next."""
-        drafts: list[Draft] = [*kept, self._ended(turn_id, reason, cause)]
-        following = self._following(reason, gives_way=gives_way)
         if following is None:
-            await self.append(drafts)
+            receipt = await self.append(drafts)
             self._turn = None
         else:
-            await self._end_and_start(drafts, await self.load_queued(following))
+            receipt = await self._end_and_start(drafts, following)
         self._partials.clear()
         self._ended_here = turn_id
         if self._turn is None:
             self._on_rest(self.session_id)
+        return receipt
 
-    async def _end_and_start(self, drafts: list[Draft], given: Input) -> None:
+    async def _end_and_start(self, drafts: Sequence[Draft], given: Input) -> Receipt:
         message = given.message
         turn_id = turn_id_of(self.session.incarnation, message.id)
-        drafts += [started(turn_id, given), message]
+        drafts = [*drafts, started(turn_id, given), message]
         try:
             loop = await self.build_loop()
         except PerdureError as error:
-            await self.append([*drafts, self._ended(turn_id, "failed", describe(error))])
+            ended = self._ended(turn_id, "failed", describe(error))
+            receipt = await self.append([*drafts, ended])
             self._turn = None
-        else:
-            await self._launch(loop, turn_id, drafts, given)
+            return receipt
+        return await self._launch(loop, turn_id, drafts, given)
 
     def _following(self, reason: TurnReason, *, gives_way: bool) -> QueuedMessage | None:
         """The waiting message that runs next by itself: after `completed`, or in its place."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from perdure.codec import Draft, Entry, seal
 from perdure.entry import Message, ToolCall
-from perdure.fact import Source, TurnStarted
+from perdure.fact import MessageQueued, Source, TurnStarted
 from perdure.view import interrupted_result
 
 
@@ -16,6 +16,11 @@ class Input(NamedTuple):
 
     message: Message
     source: Source = "user"
+
+
+def input_of(queued: MessageQueued) -> Input:
+    """What a turn starts from that a queued message begins."""
+    return Input(Message("user", queued.parts, id=queued.message_id), queued.source)
 
 
 def started(turn_id: str, given: Input, *, resends: str | None = None) -> TurnStarted:

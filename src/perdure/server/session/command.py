@@ -136,12 +136,13 @@ async def _send(actor: Actor, given: _Given, if_running: Policy, again: bool) ->
         source=given.source,
     )
     if open_turn_id is not None:
-        receipt = await actor.append([queued])
-        if if_running == "interrupt":
-            cause = f"message {message_id} took its place"
-            if (turn := actor.turn) is None:
-                await actor.end_waiting("stopped", cause, gives_way=True)
-            else:
+        cause = f"message {message_id} took its place"
+        turn = actor.turn
+        if if_running == "interrupt" and turn is None:
+            receipt = await actor.end_waiting("stopped", cause, instead=queued)
+        else:
+            receipt = await actor.append([queued])
+            if if_running == "interrupt" and turn is not None:
                 turn.gives_way = True
                 turn.ask_to_end("stopped", cause)
         return Sent(message_id, receipt.first_seq, None, queued=True)

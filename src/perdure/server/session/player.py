@@ -27,7 +27,7 @@ from perdure.loop import Allowed, Answer, Loop, Refused
 from perdure.run import Driver, OpenCall
 from perdure.server.session.approval import WaitingCall
 from perdure.server.session.around import Say, TurnAround
-from perdure.server.session.batch import Input, started
+from perdure.server.session.batch import Input, input_of, started
 from perdure.server.session.idempotency import (
     answered_id_of,
     joined_id_of,
@@ -180,7 +180,7 @@ class Player(Owner, ABC):
         stored = await self.store.load_entry(self.session_id, queued.seq)
         fact = stored.view
         assert isinstance(fact, MessageQueued)
-        return Input(Message("user", fact.parts, id=queued.message_id), fact.source)
+        return input_of(fact)
 
     async def _load_message(self, message_id: str) -> Message:
         stored = await self.store.load_entry(self.session_id, message_id)
