@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -163,6 +164,19 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [each.name for each in path.parent.iterdir()] == ["token"]
+
+
+def test_a_token_that_is_there_is_read_on_a_full_disk(tmp_path: Path) -> None:
+    settings = Settings(data=str(tmp_path))
+    token = load_token(settings)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # no byte can be written
+    try:
+        with pytest.raises(ConfigurationError):
+            load_token(Settings(data=str(tmp_path / "new")))
+        assert load_token(settings) == token
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])

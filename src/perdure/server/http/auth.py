@@ -280,9 +280,10 @@ def load_token(settings: Settings) -> str | None:
     path = Path(settings.data) / "token"
     try:
         Disk().make_folder(os.path.abspath(settings.data))
-        with contextlib.suppress(FileExistsError):
-            # By a link: two first starts at once agree on one token.
-            write_secret(path, secrets.token_urlsafe(32) + "\n", put=os.link)
+        if not os.path.lexists(path):  # else a full or read-only disk is no obstacle
+            with contextlib.suppress(FileExistsError):
+                # By a link: two first starts at once agree on one token.
+                write_secret(path, secrets.token_urlsafe(32) + "\n", put=os.link)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace") as file:
             os.fchmod(file.fileno(), 0o600)
