@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
@@ -41,6 +42,9 @@ class Around(Nothing):
     def __init__(self) -> None:
         self.starts: list[str] = []
         self.ends: list[str] = []
+        self.is_ending = False
+        self.hold = asyncio.Event()
+        self.hold.set()
         self.said: dict[str, Sequence[str]] = {}
         self.reasons: list[str] = []
         self.refuses: str | None = None
@@ -52,6 +56,8 @@ class Around(Nothing):
         scope.say(self.said.get("start", ()))
 
     async def ended(self, scope: Scope, source: EndSource, /) -> None:
+        self.is_ending = True
+        await self.hold.wait()
         self.ends.append(source)
         await scope.note([HookRan("SessionEnd", "test", None, None, 0, 0.0, source)])
 
@@ -202,6 +208,24 @@ async def test_the_end_is_told_at_offload_shutdown_and_deletion(
     assert around.starts == ["startup", "startup", "resume"]
     await house.registry.close()
     assert around.ends == ["offload", "delete", "shutdown"]
+
+
+async def test_a_start_that_meets_an_end_is_told_after_it(house: House, around: Around) -> None:
+    await house.send("one")
+    await house.rest()
+    actor = house.registry._roster.get(ID)
+    assert actor is not None
+    around.hold.clear()
+    leaving = asyncio.create_task(actor.offload(lambda: True))
+    await house.until(lambda _: around.is_ending)
+    await house.send("two")
+    await asyncio.sleep(0.02)
+    assert (around.starts, around.ends) == (["startup"], [])
+    around.hold.set()
+    await house.rest()
+    await leaving
+    assert (around.starts, around.ends) == (["startup", "resume"], ["offload"])
+    assert (await house.texts())[-1] == "two"
 
 
 async def test_what_is_said_at_the_beginning_is_a_meta_message_that_the_model_gets(

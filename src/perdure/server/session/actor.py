@@ -315,7 +315,8 @@ class Actor(Player):
         self._has_begun = False
         self._starts = "resume"
         try:
-            await self._surroundings.ended(self._scope_of_session(), source)
+            async with self._ending:
+                await self._surroundings.ended(self._scope_of_session(), source)
         except PerdureError as error:
             said = (self.session_id, error)
             about = {"session_id": self.session_id}

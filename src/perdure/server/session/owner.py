@@ -95,6 +95,7 @@ class Owner:
         self._told: object = None
         self._refusal: PerdureError | None = None
         self._starts: StartSource | None = None
+        self._ending = asyncio.Lock()
 
     @property
     def state(self) -> State:

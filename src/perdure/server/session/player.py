@@ -297,10 +297,15 @@ class Player(Owner, ABC):
         self._attend(turn)
         return turn
 
-    def _next_start(self) -> StartSource | None:
-        """Why the session's hooks hear of a start now: once for each waking."""
+    async def _next_start(self) -> StartSource | None:
+        """Why the session's hooks hear of a start now: once for each waking.
+
+        Those who are just being told of an end hear that to its end first.
+        """
         if not self._surroundings.hears_starts:
             return None
+        async with self._ending:
+            pass
         is_told = self._starts == "startup" and self.state.has_started
         return "resume" if is_told else self._starts
 

@@ -45,7 +45,7 @@ class Script(NamedTuple):
     build_loop: Callable[[], Awaitable[Loop]]
     make_driver: Callable[[Opening], Driver]
     relieve: Callable[[], Awaitable[bool]]
-    next_start: Callable[[], StartSource | None]
+    next_start: Callable[[], Awaitable[StartSource | None]]
     has_begun: Callable[[], None]
 
     async def play(self, loop: Loop, opening: Opening) -> Rest:
@@ -82,7 +82,7 @@ class Script(NamedTuple):
 
     async def _open(self, opening: Opening) -> None:
         scope = self.around.scope
-        if (source := self.next_start()) is not None:
+        if (source := await self.next_start()) is not None:
             await self._start(source)
         if opening.answered:
             return  # what was said joins once these calls have their results
