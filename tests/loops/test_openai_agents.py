@@ -385,3 +385,21 @@ def test_what_cannot_be_wrapped_is_refused_before_anything_is_stored() -> None:
         OpenAIAgent("nope")()  # type: ignore[arg-type] # that is the point
     with pytest.raises(ConfigurationError, match="the conversation is Perdure's"):
         OpenAIAgent(Agent("a"), options={"conversation_id": "x"})()
+
+
+async def test_a_runtime_that_is_lost_as_a_run_resumes_comes_out_as_that(
+    provider: Provider, model: Any
+) -> None:
+    call = Message("assistant", (ToolCall("c1", "there", {}), ToolCall("c2", "gone", {})))
+    agent: Agent[Any] = Agent("clerk", model=model)
+    answers = {"c1": Allowed({}), "c2": Allowed({})}
+    context = Around(before=[perdure.text("go"), call], answers=answers)
+    context.lost = True
+    with pytest.raises(RuntimeLostError):
+        await collect(OpenAIAgent(agent)(), context)
+    assert provider.requests == []
+    await provider.teach({"match": {}, "response": {"content": "Done."}})
+    context = Around(before=[perdure.text("go"), call], answers=answers)
+    events = await collect(OpenAIAgent(agent)(), context)
+    assert results(events)["c1"].text == "there {}"
+    assert "no tool 'gone' any more" in results(events)["c2"].text

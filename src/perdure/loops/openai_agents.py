@@ -166,7 +166,10 @@ class OpenAILoop:
         agent = tools.adopt(options.agent)
         messages = list(await context.messages())
         if calls := answered_calls(context, messages):
-            messages += await tools.resume(agent, RunContextWrapper(own), calls)
+            try:
+                messages += await tools.resume(agent, RunContextWrapper(own), calls)
+            except ExceptionGroup as group:
+                raise tools.lost or _explain(group.exceptions[0]) from group
         answers = _Answers(self, bridge, tools)
         config = self._run_config()
         joining = _Joining(context, config.call_model_input_filter)

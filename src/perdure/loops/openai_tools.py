@@ -59,6 +59,7 @@ class Tools:
         self._limit_chars = limit_chars
         self._names: set[str] = set()
         self._open: dict[str, ToolCall] = {}
+        self._ended: dict[str, ToolResult] = {}
 
     def adopt(self, agent: Agent[Any], known: dict[int, Agent[Any]] | None = None) -> Agent[Any]:
         """A copy of the agent, and of those it hands over to, whose tools go through here."""
@@ -107,12 +108,11 @@ class Tools:
                     self.waiting[call.call_id] = waits
                     self._check_rest()
                     await asyncio.Event().wait()
-                output, _ = await self.run(tool, context, call, verdict)
+                return await self._run(tool, context, call, verdict)
             except PerdureError as error:
                 self.lost = error
                 self.rest.set()
                 raise
-            return output
 
         gated.on_invoke_tool = invoke
         gated.needs_approval = False
@@ -129,15 +129,13 @@ class Tools:
         changed = verdict.arguments if verdict.arguments != call.arguments else None
         return Waits(None, changed) if needs else verdict
 
-    async def run(
-        self, tool: FunctionTool, context: Any, call: ToolCall, verdict: Verdict
-    ) -> tuple[Any, ToolResult]:
+    async def _run(self, tool: FunctionTool, context: Any, call: ToolCall, verdict: Verdict) -> Any:
         """Runs a call that may run, or says why it does not; its result is stored."""
         if not isinstance(verdict, Allowed):
             reason = verdict.reason if isinstance(verdict, Refused) else None
             result = refused_result(call, reason or "it was not approved")
             await self.end(result)
-            return result.text, result
+            return result.text
         await self._bridge.say(ToolStarted(call.call_id))
         show = self._show(call.call_id)
         here = self._context
@@ -151,7 +149,7 @@ class Tools:
             result = ToolResult(call.call_id, parts, name=call.name, limit_chars=self._limit_chars)
         await self._bridge.flush()
         await self.end(result)
-        return output, result
+        return output
 
     def _show(self, call_id: str) -> Any:
         return lambda text: self._bridge.tell(ToolDelta(call_id, text))
@@ -170,10 +168,12 @@ class Tools:
     def begin(self, calls: Sequence[ToolCall]) -> None:
         """The calls of a message that is stored now, or those that were answered."""
         self._open = {call.call_id: call for call in calls}
+        self._ended = {}
 
     async def end(self, result: ToolResult) -> None:
         """Stores a result, once."""
         if self._open.pop(result.call_id, None) is not None:
+            self._ended[result.call_id] = result
             await self._bridge.say(ToolEnded(result))
             self._check_rest()
 
@@ -202,26 +202,27 @@ class Tools:
         self.begin(calls)
         found = {tool.name: tool for tool in await agent.get_all_tools(run_context)}
 
-        async def one(call: ToolCall) -> ToolResult:
+        async def one(call: ToolCall) -> None:
             tool = found.get(call.name)
             verdict = self._context.answers[call.call_id]
-            if not isinstance(tool, FunctionTool) and isinstance(verdict, Allowed):
-                result = failed_result(call, f"there is no tool {call.name!r} any more")
-                await self.end(result)
-                return result
-            raw = _raw(call.arguments)
-            there = SdkToolContext(
-                run_context.context,
-                tool_name=call.name,
-                tool_call_id=call.call_id,
-                tool_arguments=raw,
-            )
-            assert isinstance(tool, FunctionTool) or not isinstance(verdict, Allowed)
-            _, result = await self.run(tool, there, call, verdict)  # type: ignore[arg-type] # refused
-            return result
+            if isinstance(tool, FunctionTool):
+                raw = _raw(call.arguments)
+                there = SdkToolContext(
+                    run_context.context,
+                    tool_name=call.name,
+                    tool_call_id=call.call_id,
+                    tool_arguments=raw,
+                )
+                await tool.on_invoke_tool(there, raw)
+            elif isinstance(verdict, Refused):
+                await self.end(refused_result(call, verdict.reason))
+            else:
+                await self.end(failed_result(call, f"there is no tool {call.name!r} any more"))
 
-        results = await asyncio.gather(*map(one, calls))
-        return [Message("tool", (result,)) for result in results]
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(one(call))
+        return [Message("tool", (self._ended[call.call_id],)) for call in calls]
 
 
 def _raw(arguments: Json) -> str:
