@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perdure.loops.named import default_loop_name, loop_by_name
 
 if TYPE_CHECKING:
+    from perdure.loops.acp import Acp
     from perdure.loops.current import current_call
     from perdure.loops.model import Model
     from perdure.loops.openai_agents import OpenAIAgent
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from perdure.loops.tool import ToolContext
 
 __all__ = [
+    "Acp",
     "Model",
     "OpenAIAgent",
     "PydanticAgent",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Acp": "perdure.loops.acp",
     "Model": "perdure.loops.model",
     "OpenAIAgent": "perdure.loops.openai_agents",
     "PydanticAgent": "perdure.loops.pydantic_agent",

@@ -1,6 +1,6 @@
 """Runs one command that cannot outlive its owner. A program of its own, not imported by others.
 
-    python -I -S lifeline.py REPORT_FD[,INPUT_FD,ERROR_FD] GRACE_S PROGRAM [ARGUMENT …]
+    python -I -S lifeline.py REPORT_FD[,INPUT_FD,ERROR_FD] GRACE_S[,all] PROGRAM [ARGUMENT …]
 
 Standard input is the lifeline: the owner holds its other end, so it closes when the owner lets go
 of it *or dies, by whatever signal*. Then, and also when the command has ended and left something
@@ -10,7 +10,8 @@ writes the group's id before the command starts, and the exit status when nothin
 own, and the standard output and error of this program, and no input, unless it is given an
 INPUT_FD and an ERROR_FD to have as its own.
 
-A process that leaves the group on purpose (setsid) is not followed.
+A process that leaves the group on purpose (setsid) is not followed, unless `all` says so: then
+every descendant is ended, wherever it went, where Linux tells of them.
 """
 
 import os
@@ -26,7 +27,8 @@ PR_SET_CHILD_SUBREAPER = 36
 def main() -> None:
     """Runs the command of the program's arguments and reports how it ended."""
     report, *streams = map(int, sys.argv[1].split(","))
-    grace_s, command = float(sys.argv[2]), sys.argv[3:]
+    grace, _, scope = sys.argv[2].partition(",")
+    grace_s, everything, command = float(grace), scope == "all", sys.argv[3:]
     adopt_orphans()
     for fd in (report, *streams):
         os.set_inheritable(fd, False)
@@ -47,7 +49,7 @@ def main() -> None:
             status = reap(pid)
         if 0 in ready:
             break
-    status = end(pid, status, grace_s)
+    status = end(pid, status, grace_s, everything=everything)
     os.write(report, b"%d\n" % status)
 
 
@@ -101,21 +103,60 @@ def reap(pid: int) -> int | None:
             found = code if code >= 0 else 128 - code
 
 
-def end(pid: int, status: int | None, grace_s: float) -> int:
+def end(pid: int, status: int | None, grace_s: float, *, everything: bool) -> int:
     """Ends what is left of the group; returns the command's exit status."""
     kill(pid, signal.SIGTERM)
+    for each in descendants() if everything else ():
+        kill_one(each, signal.SIGTERM)
     waits_until = time.monotonic() + grace_s
     while time.monotonic() < waits_until:
         ended = reap(pid)
         status = ended if status is None else status
-        if status is not None and not kill(pid, 0):
+        if status is not None and not kill(pid, 0) and not (everything and descendants()):
+            reap(pid)
             return status
         time.sleep(POLL_S)
     kill(pid, signal.SIGKILL)
     while status is None:
         status = reap(pid)
         time.sleep(POLL_S)
+    while everything and (left := descendants()):
+        for each in left:
+            kill_one(each, signal.SIGKILL)
+        time.sleep(POLL_S)
+    reap(pid)
     return status
+
+
+def descendants() -> list[int]:
+    """What descends from this process and is not dead; orphans do too, as it adopts them."""
+    children: dict[int, list[int]] = {}
+    try:
+        found = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+    for name in found:
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state not in "ZX":
+            children.setdefault(int(parent), []).append(int(name))
+    left, below = [os.getpid()], list[int]()
+    while left:
+        more = children.get(left.pop(), [])
+        below += more
+        left += more
+    return below
+
+
+def kill_one(pid: int, number: int) -> None:
+    """Signals one process, if it is still there."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 def kill(pid: int, number: int) -> bool:
