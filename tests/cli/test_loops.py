@@ -29,8 +29,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "PERDURE_MODEL"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "codex").write_text("#!/bin/sh\n")
-    (tmp_path / "bin" / "codex").chmod(0o755)
+    (tmp_path / "bin" / "codex-acp").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "codex-acp").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     (tmp_path / "perdure.toml").write_text(TABLES)
 
@@ -44,8 +44,8 @@ def test_it_says_what_can_answer_and_how_to_enable_the_rest(
     assert said["clerk"] == ["model", "set ANTHROPIC_API_KEY"]
     assert said["sh"] == ["shell", "ready"]
     assert said["shell"][0] == "(default)"
-    assert said["codex"] == ["codex", "ready"]
-    assert "npm install -g @anthropic-ai/claude-code" in said["claude"][1]
+    assert said["codex"] == ["acp:codex", "ready"]
+    assert "npm install -g @agentclientprotocol/claude-agent-acp" in said["claude"][1]
     assert said["anthropic"] == ["anthropic:claude-sonnet-5-5", "set ANTHROPIC_API_KEY"]
 
 

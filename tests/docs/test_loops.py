@@ -15,6 +15,7 @@ PAGES = [
     ROOT / "docs" / "reference" / "loops.md",
     ROOT / "docs" / "howto" / "keep-your-agent.md",
     ROOT / "docs" / "howto" / "write-a-loop.md",
+    ROOT / "docs" / "howto" / "run-a-command-line-agent.md",
 ]
 
 

@@ -243,8 +243,8 @@ def test_vendors_are_found_by_keys_and_command_lines(
     assert before["anthropic"].how == "set ANTHROPIC_API_KEY"
     assert "npm install" in (before["codex"].how or "")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    (tmp_path / "claude").write_text("#!/bin/sh\n")
-    (tmp_path / "claude").chmod(0o755)
+    (tmp_path / "claude-agent-acp").write_text("#!/bin/sh\n")
+    (tmp_path / "claude-agent-acp").chmod(0o755)
     after = {vendor.name: vendor for vendor in vendors()}
     assert after["openai-responses"].is_usable
     assert after["claude"].is_usable

@@ -160,6 +160,49 @@ class OpenAiAgentsKind(_AgentKind, frozen=True, kw_only=True, tag="openai-agents
             context_window=self.context_window,
         )
 
+class AcpKind(Kind, frozen=True, kw_only=True, tag="acp"):
+    """A command-line agent over the Agent Client Protocol; see `loops.Acp` for each key.
+
+    `agent` is one that is known by name, `command` what to run instead. `env` is added to the
+    server's environment; `workspace` None is the server's.
+    """
+
+    agent: str | None = None
+    command: tuple[str, ...] = ()
+    workspace: str | None = None
+    env: Mapping[str, str] = {}
+    auth: str | None = None
+    mode: str | None = None
+    asks_people: bool = True
+    start_within_s: Seconds = 120.0
+    grace_s: Seconds = 2.0
+    limit_chars: Positive | None = 50_000
+
+    def make(self, name: str, workspace: Path) -> LoopFactory:
+        """An `Acp`."""
+        from perdure.loops.acp import Acp
+        from perdure.loops.agents import agent_named
+
+        known = None if self.agent is None else agent_named(self.agent)
+        return Acp(
+            self.command or (known.command if known is not None else ()),
+            self.workspace or workspace,
+            env=self.env,
+            auth=self.auth,
+            mode=self.mode,
+            asks_people=self.asks_people,
+            start_within_s=self.start_within_s,
+            grace_s=self.grace_s,
+            limit_chars=self.limit_chars,
+            install=known.install if known is not None else None,
+        )
+
+    def missing(self) -> str | None:
+        """The library, or the command."""
+        from perdure.loops.vendor import missing_agent
+
+        return missing_agent(self.agent, self.command, self.env)
+
 
 class ShellKind(Kind, frozen=True, kw_only=True, tag="shell"):
     """Runs the messages of users as commands; `workspace` None is the server's."""
@@ -192,6 +235,7 @@ KINDS: tuple[type[Kind], ...] = (
     ModelKind,
     PydanticAiKind,
     OpenAiAgentsKind,
+    AcpKind,
     ShellKind,
     ImportKind,
 )

@@ -1,7 +1,7 @@
 """A loop by its name, as `perdure serve --loop NAME` takes it.
 
-`shell` · `provider:model` (a model without a workspace) · `module:attribute` (a loop factory of
-yours, imported) · the name of a plugin's loop.
+`shell` · `acp:NAME` (a command-line agent that is known) · `provider:model` (a model without a
+workspace) · `module:attribute` (a loop factory of yours, imported) · the name of a plugin's loop.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from pathlib import Path
 
 from perdure.errors import ConfigurationError
 from perdure.loop import LoopFactory, as_factory
+from perdure.loops.agents import SCHEME, agent_loop
 from perdure.plugin import Plugins
 
 KNOWN = (
     "known are shell, provider:model (such as anthropic:claude-sonnet-5-5 or "
-    "openai-responses:gpt-6.1-sol) and module:attribute (a loop factory of yours)"
+    "openai-responses:gpt-6.1-sol), acp:NAME (a command-line agent, such as acp:claude) and "
+    "module:attribute (a loop factory of yours)"
 )
 
 _MODEL_OF_KEY = {
@@ -48,6 +50,8 @@ def loop_by_name(
         return _of_plugin(name, Plugins() if plugins is None else plugins)
     if not (first and rest):
         raise ConfigurationError(f"unknown loop {name!r}; {KNOWN}")
+    if first == SCHEME:
+        return agent_loop(rest, workspace)
     if is_module(name):
         return _imported(first, rest)
     from perdure.loops.model import Model
@@ -74,6 +78,8 @@ def is_module(name: str) -> bool:
     from perdure.loops.provider import is_provider
 
     first, _, rest = name.partition(":")
+    if first == SCHEME:
+        return False
     return bool(first) and rest.replace(".", "_").isidentifier() and not is_provider(first)
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
 
 from perdure.errors import ConfigurationError
+from perdure.loops.agents import AGENTS, SCHEME
 
 
 class Vendor(Struct, frozen=True):
@@ -52,13 +55,6 @@ _PROVIDERS = {
 }
 _SAME = {"openai": "openai-responses", "openai-chat": "openai-responses"}
 
-_COMMANDS = {
-    "claude": ("Claude Code", "npm install -g @anthropic-ai/claude-code"),
-    "codex": ("Codex", "npm install -g @openai/codex"),
-    "opencode": ("opencode", "npm install -g opencode-ai"),
-    "gemini": ("Gemini CLI", "npm install -g @google/gemini-cli"),
-}
-
 
 def vendors() -> list[Vendor]:
     """All that are known, models first."""
@@ -66,11 +62,27 @@ def vendors() -> list[Vendor]:
     for name, provider in _PROVIDERS.items():
         how = _missing(provider)
         found.append(Vendor(name, "model", how is None, how, f"{name}:{provider.model}"))
-    for command, (title, install) in _COMMANDS.items():
-        is_there = shutil.which(command) is not None
-        how = None if is_there else f"there is no command {command!r} of {title}: {install}"
-        found.append(Vendor(command, "command", is_there, how, command))
+    for name in AGENTS:
+        how = missing_agent(name)
+        found.append(Vendor(name, "command", how is None, how, f"{SCHEME}:{name}"))
     return found
+
+
+def missing_agent(
+    name: str | None, command: Sequence[str] = (), env: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
+    """What is plainly missing for a command-line agent: the protocol's library, or its command."""
+    if find_spec("acp") is None:
+        return "pip install 'perdure[acp]'"
+    agent = AGENTS.get(name or "")
+    program = next(iter(command or (agent.command if agent is not None else ())), None)
+    if program is None:
+        return f"name one of the agents {', '.join(AGENTS)}, or a command"
+    if shutil.which(program, path=env.get("PATH")) is not None:
+        return None
+    if agent is None:
+        return f"there is no command {program!r}"
+    return f"there is no command {program!r} of {agent.title}: {agent.install}"
 
 
 def missing_for_model(name: str) -> str | None:

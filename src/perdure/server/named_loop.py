@@ -14,9 +14,10 @@ from msgspec import Struct
 from perdure.errors import ConfigurationError, MissingExtraError, PerdureError
 from perdure.loop import LoopFactory, as_factory
 from perdure.loops import default_loop_name, loop_by_name
+from perdure.loops.agents import SCHEME
 from perdure.loops.configured import make_configured, parse_loops
 from perdure.loops.named import is_module
-from perdure.loops.vendor import missing_for_model
+from perdure.loops.vendor import missing_agent, missing_for_model
 from perdure.plugin import Plugins
 from perdure.server.config import FILE_NAME, Settings
 
@@ -26,8 +27,8 @@ Origin = Literal["configuration", "application", "plugin", "setting", "built-in"
 class LoopLook(Struct, frozen=True):
     """A loop that a session may choose by its name.
 
-    `kind` is that of its table, else `model`, `shell` or `import`. `missing` is what is plainly not
-    there, which does not say that everything else is; nothing is imported or sent to find out.
+    `kind` is that of its table, else `model`, `acp`, `shell` or `import`. `missing` is what is
+    plainly not there, which does not say that everything else is; nothing is imported or sent to find out.
     """
 
     name: str
@@ -149,8 +150,12 @@ class NamedLoops:
             missing = configured.missing()
         elif kind == "model":
             missing = missing_for_model(name)
+        elif kind == "acp":
+            missing = missing_agent(name.partition(":")[2])
         return LoopLook(name, kind, origin, name == self._default, missing)
 
 
 def _kind_of(name: str) -> str:
+    if name.partition(":")[0] == SCHEME:
+        return "acp"
     return "import" if is_module(name) else "model"
