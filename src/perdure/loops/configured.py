@@ -160,6 +160,7 @@ class OpenAiAgentsKind(_AgentKind, frozen=True, kw_only=True, tag="openai-agents
             context_window=self.context_window,
         )
 
+
 class AcpKind(Kind, frozen=True, kw_only=True, tag="acp"):
     """A command-line agent over the Agent Client Protocol; see `loops.Acp` for each key.
 
