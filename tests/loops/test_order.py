@@ -20,8 +20,8 @@ from perdure.loop import (
     ToolStarted,
 )
 from perdure.loops import order as module
-from perdure.loops.order import GATHER_S, QUIET_S, Order
 from perdure.loops.agent_told import Answered, Asked, CallTold, Said, Told, TurnOver
+from perdure.loops.order import GATHER_S, QUIET_S, Order
 
 
 class Time:

@@ -24,9 +24,9 @@ from perdure.entry import File, Text
 from perdure.errors import LoopError
 from perdure.loop import Allowed
 from perdure.loops.acp_update import read_call, read_update
+from perdure.loops.agent_told import Asked, TurnOver
 from perdure.loops.command import Command
 from perdure.loops.inbox import Inbox
-from perdure.loops.agent_told import Asked, TurnOver
 
 log = logging.getLogger(__name__)
 

@@ -32,13 +32,13 @@ from perdure.loop import (
     MessageStarted,
     Remembered,
 )
+from perdure.loops.agent_told import Answered, Asked, CallTold, Said, TurnOver
 from perdure.loops.briefing import Memory, brief, fresh
 from perdure.loops.command import find_program
 from perdure.loops.consent import consent
 from perdure.loops.inbox import Inbox, settle
 from perdure.loops.order import Order
 from perdure.loops.shell import SECRETS
-from perdure.loops.agent_told import Answered, Asked, CallTold, Said, TurnOver
 
 KEY = "agent_session"
 """Under which a run remembers the agent's own session."""

@@ -28,7 +28,8 @@ class LoopLook(Struct, frozen=True):
     """A loop that a session may choose by its name.
 
     `kind` is that of its table, else `model`, `acp`, `shell` or `import`. `missing` is what is
-    plainly not there, which does not say that everything else is; nothing is imported or sent to find out.
+    plainly not there, which does not say that everything else is; nothing is imported or sent to
+    find out.
     """
 
     name: str
