@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from perdure.clock import monotonic
 from perdure.testing.runtime_cases import lives, until
+from tests.runtimes.cable import Cable, NoCableError, laid
 from tests.runtimes.test_loss import begun, is_lost
 from tests.runtimes.world import (
     NOTICED_S,
@@ -31,51 +29,13 @@ from tests.runtimes.world import (
 )
 
 
-class Cable(NamedTuple):
-    """Two ends: `address` is this machine's, and what runs `inside` is at the other one."""
-
-    device: str
-    address: str
-    inside: tuple[str, ...]
-
-    def pull(self) -> None:
-        _ip("link", "set", self.device, "down")
-
-    def plug_in(self) -> None:
-        _ip("link", "set", self.device, "up")
-
-
 @pytest.fixture
 def cable(request: pytest.FixtureRequest) -> Iterator[Cable]:
-    number = os.getpid() % 60_000
-    name, near, far = f"pd{number}", f"pdn{number}", f"pdf{number}"
-    subnet = f"10.{200 + number // 16_000}.{number // 64 % 250}"
-    address, other = f"{subnet}.{number % 63 * 4 + 1}", f"{subnet}.{number % 63 * 4 + 2}"
     try:
-        if shutil.which("ip") is None:
-            raise PermissionError("there is no program ip")
-        _ip("netns", "add", name)
-    except PermissionError as error:
+        with laid() as found:
+            yield found
+    except NoCableError as error:
         _skip(request, str(error))
-    try:
-        try:
-            _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
-            _ip("addr", "add", f"{address}/30", "dev", near)
-            _ip("link", "set", near, "up")
-            _ip("-n", name, "addr", "add", f"{other}/30", "dev", far)
-            _ip("-n", name, "link", "set", far, "up")
-        except PermissionError as error:
-            _skip(request, str(error))
-        yield Cable(near, address, ("ip", "netns", "exec", name))
-    finally:
-        subprocess.run(["ip", "link", "del", near], capture_output=True, check=False)
-        _ip("netns", "del", name)
-
-
-def _ip(*arguments: str) -> None:
-    ran = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise PermissionError(f"ip {' '.join(arguments)}: {ran.stderr.strip()}")
 
 
 def _skip(request: pytest.FixtureRequest, why: str) -> None:

@@ -114,13 +114,17 @@ class RuntimeProcess:
 
     async def end(self) -> int:
         """Ends it for good; its exit status."""
+        return await asyncio.to_thread(self.stop)
+
+    def stop(self) -> int:
+        """The same, where no event loop is to be kept going."""
         self._popen.send_signal(signal.SIGCONT)
         self._popen.terminate()
         try:
-            return await asyncio.to_thread(self._popen.wait, 20)
+            return self._popen.wait(20)
         finally:
             self._popen.kill()
-            await asyncio.to_thread(self._popen.wait)
+            self._popen.wait()
 
 
 @asynccontextmanager

@@ -34,7 +34,8 @@ export async function readSibling(
   await attempt(async () => {
     const index = path.entries.findIndex(({ id }) => id === entry.id);
     const common = path.entries.slice(0, Math.max(index, 0));
-    const after = entry.parent_id ?? "";
+    // What is hidden between them is on one of the two branches only.
+    const after = common.at(-1)?.id ?? entry.parent_id ?? "";
     const newer = await api.readTranscript(sessionId, { through: siblingId, after, limit: PAGE });
     if (newer.leaf_id === activeLeafId) {
       reading.value = null;

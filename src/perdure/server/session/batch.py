@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from perdure.codec import Draft, Entry, seal
 from perdure.entry import Message, ToolCall
-from perdure.fact import MessageQueued, Source, TurnStarted
+from perdure.fact import LeafMoved, MessageQueued, Source, TurnStarted
 from perdure.view import interrupted_result
 
 
@@ -41,10 +41,12 @@ def never_made(calls: Iterable[ToolCall], reason: str) -> list[Message]:
 
 
 def chain(drafts: Sequence[Draft], leaf_id: str | None) -> list[Entry]:
-    """Seals the drafts; the tree entries among them as a chain from the leaf."""
+    """Seals the drafts; the tree entries among them as a chain from the leaf, which may move."""
     batch: list[Entry] = []
     for draft in drafts:
         entry = seal(draft, leaf_id)
+        if isinstance(draft, LeafMoved):
+            leaf_id = draft.leaf_id
         if entry.in_tree:
             leaf_id = entry.id
         batch.append(entry)

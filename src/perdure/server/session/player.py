@@ -27,6 +27,7 @@ from perdure.loop import Allowed, Answer, Loop, Refused
 from perdure.run import Driver, OpenCall
 from perdure.server.session.approval import WaitingCall
 from perdure.server.session.around import Say, TurnAround
+from perdure.server.session.attempt import told_of
 from perdure.server.session.batch import Input, input_of, started
 from perdure.server.session.idempotency import (
     answered_id_of,
@@ -86,12 +87,17 @@ class Player(Owner, ABC):
         return await self._launch(loop, turn_id, drafts, given), turn_id
 
     async def start_again(self, message_id: str, turn_id: str, resends: str) -> Receipt:
-        """Moves the leaf back to a turn's input and starts a new turn there, in one batch."""
+        """Moves the leaf back to a turn's input and starts a new turn there, in one batch.
+
+        A model that is to do it once more is told what the attempts before were seen to do.
+        """
         loop = await self.build_loop()
         given = Input(await self._load_message(message_id), await self._source_of(resends))
         drafts: list[Draft] = []
         if self.state.leaf_id != message_id:
             drafts.append(LeafMoved(from_id=self.state.leaf_id, leaf_id=message_id))
+        if (told := await told_of(self.store, self.session_id, resends)) is not None:
+            drafts.append(told)
         drafts.append(started(turn_id, given, resends=resends))
         return await self._launch(loop, turn_id, drafts, given)
 

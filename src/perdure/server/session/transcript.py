@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from perdure.codec import StoredEntry
+from perdure.codec import Entry, StoredEntry
 from perdure.errors import EntryNotFoundError, JournalCorruptError
 from perdure.server.journal import JournalStore
 from perdure.view import transcript_view
 
 _STEP = 256
 
+MOST_LOADS = 128
+"""How many entries of other branches a page looks at; further ones count as seen by a person."""
+
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """An entry of a path and the ids of all that grow from its parent, itself included."""
+    """An entry of a path and the ids of all that a person sees grow from the same one, itself too.
+
+    What is hidden parts no branches: an attempt whose model was told something first stands beside
+    one whose model was not.
+    """
 
     stored: StoredEntry
     siblings: tuple[str, ...]
@@ -35,7 +42,8 @@ async def load_transcript(
 ) -> TranscriptPage:
     """The newest `limit` entries of the path to `leaf_id`, or of those older than `before`.
 
-    Time is proportional to the page and to the `meta` messages that it skips.
+    Time is proportional to the page, to the `meta` messages that it skips, and to the branches that
+    part in it.
 
     Raises:
         EntryNotFoundError: there is no such entry.
@@ -44,6 +52,7 @@ async def load_transcript(
     """
     found: list[StoredEntry] = []
     met: set[str] = set()
+    hidden: set[str] = set()
     at, has_more = leaf_id, leaf_id is not None
     if before is not None:
         newer = await store.load_entry(session_id, before)
@@ -58,10 +67,10 @@ async def load_transcript(
             raise JournalCorruptError(session_id, None, f"entry {at!r}", "its path is a circle")
         met.update(each.id for each in page.entries)
         shown = {entry.id for entry in transcript_view([each.entry for each in page.entries])}
+        hidden.update(each.id for each in page.entries if each.id not in shown)
         found[:0] = [each for each in page.entries if each.id in shown]
         at, has_more = _parent(page.entries[0])
-    siblings = await _siblings(store, session_id, found)
-    entries = tuple(TranscriptEntry(each, siblings[_key(each)]) for each in found)
+    entries = await _with_siblings(store, session_id, found, hidden)
     return TranscriptPage(entries, has_more, leaf_id)
 
 
@@ -80,6 +89,7 @@ async def load_following(
     """
     found: list[StoredEntry] = []
     met: set[str] = set()
+    hidden: set[str] = set()
     at = leaf_id
     has_more = False
     while at is not None and at != after:
@@ -88,14 +98,14 @@ async def load_following(
             raise JournalCorruptError(session_id, None, f"entry {at!r}", "its path is a circle")
         met.update(each.id for each in page.entries)
         shown = {entry.id for entry in transcript_view([each.entry for each in page.entries])}
+        hidden.update(each.id for each in page.entries if each.id not in shown)
         found[:0] = [each for each in page.entries if each.id in shown and each.id != after]
         has_more |= len(found) > limit
         del found[limit:]
         at = after if after in met else _key(page.entries[0])
     if at != after:
         raise EntryNotFoundError(session_id, after or "", "it is not on the path to that leaf")
-    siblings = await _siblings(store, session_id, found)
-    entries = tuple(TranscriptEntry(each, siblings[_key(each)]) for each in found)
+    entries = await _with_siblings(store, session_id, found, hidden)
     return TranscriptPage(entries, has_more, leaf_id)
 
 
@@ -134,8 +144,47 @@ def _parent(stored: StoredEntry) -> tuple[str | None, bool]:
     return parent_id, parent_id is not None
 
 
-async def _siblings(
-    store: JournalStore, session_id: str, found: Sequence[StoredEntry]
-) -> dict[str | None, tuple[str, ...]]:
-    parents = list(dict.fromkeys(_key(each) for each in found))
-    return dict(await store.children(session_id, parents))
+async def _with_siblings(
+    store: JournalStore, session_id: str, found: Sequence[StoredEntry], hidden: Set[str]
+) -> tuple[TranscriptEntry, ...]:
+    """The entries of a path that follow each other, where nothing is left out but `hidden`."""
+    if not found:
+        return ()
+    parents = [await _shown_parent(store, session_id, found[0]), *(each.id for each in found[:-1])]
+    kin = dict(await store.children(session_id, parents))
+    seen = {each.id for each in found}
+    loads = MOST_LOADS
+    siblings: list[tuple[str, ...]] = []
+    for parent_id in parents:
+        shown: list[str] = []
+        waiting = list(reversed(kin[parent_id]))
+        while waiting:
+            child_id = waiting.pop()
+            is_hidden = child_id in hidden
+            if not is_hidden and child_id not in seen and loads > 0:
+                loads -= 1
+                is_hidden = not transcript_view([await _load(store, session_id, child_id)])
+            if is_hidden:
+                below = await store.children(session_id, [child_id])
+                waiting += reversed(below[child_id])
+            else:
+                shown.append(child_id)
+        siblings.append(tuple(shown))
+    return tuple(map(TranscriptEntry, found, siblings))
+
+
+async def _shown_parent(store: JournalStore, session_id: str, stored: StoredEntry) -> str | None:
+    """The nearest entry above that a person sees."""
+    met: set[str] = set()
+    parent_id = _key(stored)
+    while parent_id is not None and parent_id not in met:
+        met.add(parent_id)
+        parent = await store.load_entry(session_id, parent_id)
+        if transcript_view([parent.entry]):
+            break
+        parent_id = _key(parent)
+    return parent_id
+
+
+async def _load(store: JournalStore, session_id: str, entry_id: str) -> Entry:
+    return (await store.load_entry(session_id, entry_id)).entry

@@ -35,6 +35,7 @@ from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.outcome import Ended, Going, outcome_of, was_accepted
 from perdure.server.keeping.port import Sessions
 from perdure.server.session.idempotency import message_id_of, turn_id_of
+from perdure.server.session.seen import Seen, look_at_turn
 from perdure.server.workflow.check import (
     CheckedTurn,
     CheckOutcome,
@@ -52,7 +53,6 @@ from perdure.server.workflow.identity import (
 )
 from perdure.server.workflow.plan import deadline_of, outcome, ready, retry_at
 from perdure.server.workflow.prompt import prompt_of
-from perdure.server.workflow.seen import Seen, look_at_turn
 from perdure.server.workflow.state import Attempt
 from perdure.server.workflow.template import TemplateProblem
 from perdure.server.workflow.work import Work

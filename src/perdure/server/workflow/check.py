@@ -18,7 +18,7 @@ from msgspec import Struct
 from perdure import clock
 from perdure.entry import Json, Text, ToolCall, ToolResult
 from perdure.errors import ConfigurationError, PerdureError
-from perdure.server.workflow.seen import tail
+from perdure.server.session.seen import tail
 from perdure.workflow import Check
 
 TABLE = "workflows"

@@ -18,9 +18,9 @@ from perdure.codec import StoredEntry
 from perdure.encoding import encode
 from perdure.entry import Json
 from perdure.fact import StepAnswered, StepChecked, StepEnded, StepSkipped, StepStarted
+from perdure.server.session.seen import cut
 from perdure.server.workflow.plan import waiting
 from perdure.server.workflow.prompt import NOT_A_ROLLBACK
-from perdure.server.workflow.seen import cut
 from perdure.server.workflow.state import DONE, State, StepState, decode_state
 from perdure.server.workflow.work import Work
 from perdure.store import Look, Session

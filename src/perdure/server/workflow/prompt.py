@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.fact import StepEnded
+from perdure.server.session.seen import read_seen, say_seen
 from perdure.server.workflow.definition import first_values
-from perdure.server.workflow.seen import read_seen, say_seen
 from perdure.server.workflow.template import Named, Said, TemplateProblem, render
 from perdure.server.workflow.work import Work
 from perdure.workflow import Step

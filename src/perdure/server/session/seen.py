@@ -16,7 +16,7 @@ from perdure.codec import StoredEntry
 from perdure.encoding import encode
 from perdure.entry import File, Message, Text, ToolCall, ToolResult
 from perdure.errors import EntryNotFoundError
-from perdure.fact import LateResult, TurnStarted
+from perdure.fact import LateResult, TurnEnded, TurnStarted
 from perdure.server.journal import JournalStore
 
 MAX_OUTPUT_CHARS = 64 * 1024
@@ -43,15 +43,16 @@ class SeenCall(Struct, frozen=True):
 class Seen(Struct, frozen=True):
     """The calls of a turn: the last ones, and how many came before them.
 
-    `output` is what was said last; where nothing was, what the last call gave.
+    `output` is what was said last; where nothing was, what the last call gave. `ended` says how.
     """
 
     calls: tuple[SeenCall, ...] = ()
     earlier: int = 0
     output: str = ""
+    ended: str = ""
 
     def as_json(self) -> Any:
-        """As it is stored, without the last words."""
+        """As it is stored, without the last words and the end."""
         if not self.calls:
             return None
         calls: Any = msgspec.json.decode(encode(list(self.calls)))
@@ -81,26 +82,27 @@ async def look_at_turn(store: JournalStore, session_id: str, turn_id: str) -> Se
     calls: dict[str, ToolCall] = {}
     results: dict[str, ToolResult] = {}
     late: dict[str, str] = {}
-    output = last_result = ""
+    output = last_result = ended = ""
     async for stored in _entries_after(store, session_id, seq):
         match stored.view:
             case Message(role="assistant") as said:
                 calls |= {each.call_id: each for each in said.tool_calls}
                 output = said.text or output
-            case Message() as answered:
+            case Message(role="tool") as answered:
                 results |= {each.call_id: each for each in answered.tool_results}
                 last_result = "".join(_text(each.parts) for each in answered.tool_results)
             case LateResult(call_id=call_id, parts=parts):
                 late[call_id] = _text(parts)
+            case TurnEnded(reason=reason, cause=cause):
+                ended = f"{reason} ({cause})" if cause else reason
             case TurnStarted():
                 break
             case _:
                 pass
     listed = list(calls.values())
     shown = [_seen(each, results.get(each.call_id), late) for each in listed[-MOST_CALLS:]]
-    return Seen(
-        tuple(shown), max(0, len(listed) - MOST_CALLS), cut(output or last_result, MAX_OUTPUT_CHARS)
-    )
+    earlier = max(0, len(listed) - MOST_CALLS)
+    return Seen(tuple(shown), earlier, cut(output or last_result, MAX_OUTPUT_CHARS), ended)
 
 
 async def _entries_after(
