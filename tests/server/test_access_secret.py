@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import PerdureError
 from perdure.server.access.token_file import add_token, cookie_of, read_tokens
 from perdure.server.config import Settings
-from perdure.server.service import as_journal_store
+from perdure.server.served_store import as_journal_store
 from perdure.stores import open_store, shown_url
 from perdure.stores.jsonl import JsonlStore
 from tests.cli.terminal import run

@@ -162,6 +162,8 @@ async def test_metrics_count_appends_commits_tools_tokens_streams_and_refusals(
         await play(server)
         await server.client.get("/v1/sessions/nobody")
         await server.client.get("/v1/sessions/s/entries?limit=x")
+        await server.client.put("/v1/sessions/s/queue/none", json={"text": "x"})
+        await server.client.patch("/v1/routines/none", json={})
         found = await metrics(server)
         entries = await store.load_entries("s")
     assert found["perdure_appended_entries_total"] == len(entries)
@@ -177,8 +179,20 @@ async def test_metrics_count_appends_commits_tools_tokens_streams_and_refusals(
     assert found["perdure_stream_bytes_total"] > sum(len(each.raw) for each in entries)
     assert found['perdure_refusals_total{code="session_not_found"}'] == 1
     assert found['perdure_refusals_total{code="invalid_limit"}'] == 1
+    assert found['perdure_http_requests_total{method="PUT",status="404"}'] == 1
+    assert found['perdure_http_requests_total{method="PATCH",status="404"}'] == 1
     assert found["perdure_appends_refused"] == 0
     assert found["perdure_turns_running"] == 0
+
+
+async def test_a_store_that_outlives_its_servers_tells_the_one_that_runs(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        for _ in range(3):
+            async with running(LOOP, store=store) as server:
+                await server.client.post("/v1/sessions", json={})
+                assert (await metrics(server))["perdure_commit_requests_count"] > 0
+                assert len(store._writer.commit_listeners) == 1
+        assert not store._writer.commit_listeners
 
 
 async def test_a_session_that_another_process_deletes_in_mid_turn_is_no_running_turn() -> None:

@@ -31,7 +31,8 @@ from perdure.server.http.auth import load_keyring, load_token
 from perdure.server.http.sse import ABORT
 from perdure.server.named_loop import NamedLoops
 from perdure.server.plugin_setting import installed_plugins
-from perdure.server.service import Service, as_journal_store, own_store
+from perdure.server.served_store import as_journal_store, own_store
+from perdure.server.service import Service
 from perdure.server.session.port import make_loop
 from perdure.server.telemetry import logs
 from perdure.stores import open_store, shown_url

@@ -6,13 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
-from typing import cast
 
 from perdure.errors import (
-    ConfigurationError,
-    MissingExtraError,
     StoreError,
     UnrecoverableError,
 )
@@ -31,23 +28,13 @@ from perdure.server.session.port import Loops
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
 from perdure.server.surroundings import ServerSurroundings
-from perdure.server.telemetry.appends import (
-    AppendListener,
-    DiskWatch,
-    GoneWatch,
-    observe_appends,
-)
 from perdure.server.telemetry.metrics import Metrics
-from perdure.server.telemetry.observed_loop import Enter, observe_loops
-from perdure.server.telemetry.observer import Observer, TurnListener, TurnLog
-from perdure.server.telemetry.told import RunNotes
-from perdure.server.telemetry.tracing import Tracing
+from perdure.server.telemetry.observer import Observer
+from perdure.server.telemetry.telemetry import Telemetry
 from perdure.server.workflow.check import TABLE as CHECKS
 from perdure.server.workflow.check import CheckTable, Functions
 from perdure.server.workflow.registry import WorkflowRegistry
 from perdure.server.workflow.workspace import Workspaces
-from perdure.store import Store
-from perdure.stores import shown_url
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +53,18 @@ class Service:
     routines: RoutineRegistry
     workflows: WorkflowRegistry
     runtimes: Runtimes
-    observer: Observer
-    metrics: Metrics | None
-    disk: DiskWatch = field(default_factory=DiskWatch)
+    expiry: Expiry
+    telemetry: Telemetry
+
+    @property
+    def observer(self) -> Observer:
+        """Knows of the turns that run."""
+        return self.telemetry.observer
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """What is counted; None where the extra `metrics` is missing."""
+        return self.telemetry.metrics
 
     async def check_ready(self) -> None:
         """Returns if it can take commands, and its store can be read and was appended to last.
@@ -85,8 +81,8 @@ class Service:
             async with asyncio.timeout(READY_S):
                 with suppress(UnrecoverableError):  # a session's damage is that session's
                     await self.store.list_sessions(limit=1)
-                if self.disk.refusal is not None:
-                    await self.disk.try_again(self.store)
+                if self.telemetry.disk.refusal is not None:
+                    await self.telemetry.disk.try_again(self.store)
         except (StoreError, TimeoutError) as error:
             why = str(error) or f"it does not answer within {READY_S} seconds"
             raise Refused(503, "not_ready", f"the store refuses: {why}") from error
@@ -113,39 +109,6 @@ def version() -> str:
         return "0"
 
 
-def as_journal_store(store: Store, url: str) -> JournalStore:
-    """The store, if it can be served.
-
-    Raises:
-        ConfigurationError: it keeps sessions, but cannot be looked into.
-
-    """
-    if not hasattr(store, "page_entries"):
-        raise ConfigurationError(
-            f"{shown_url(url)!r} cannot be served: JSON lines is the library's and the "
-            "interchange format, without listings, pages or hints, so every look would read whole "
-            "files. Serve a SQLite file (sqlite:///file.db)"
-        )
-    return cast("JournalStore", store)
-
-
-@asynccontextmanager
-async def own_store(store: JournalStore, node: str) -> AsyncIterator[None]:
-    """The store as its one server's, where it has such a lock; it opens now, not at first use.
-
-    Raises:
-        StoreUnavailableError: another server has the store, which the text names; or it is no
-            store, or cannot be opened.
-
-    """
-    async with AsyncExitStack() as stack:
-        if (acquire := getattr(store, "acquire_ownership", None)) is not None:
-            await stack.enter_async_context(acquire(node))
-        with suppress(UnrecoverableError):  # a session's damage is that session's, and shown there
-            await store.list_sessions(limit=1)
-        yield
-
-
 @asynccontextmanager
 async def open_service(
     settings: Settings,
@@ -155,25 +118,81 @@ async def open_service(
     hooks: Hooks | None = None,
     plugin_tools: PluginTools | None = None,
 ) -> AsyncIterator[Service]:
-    """The service inside the block; on leaving, streams and turns end. The store stays open."""
-    disk = DiskWatch()
-    hearing: list[AppendListener] = [disk]
-    notes = RunNotes()
-    entering: list[Enter] = [notes.enter]
+    """The service inside the block; on leaving, streams and turns end. The store stays open.
+
+    What is closed is closed in the order streams, turns, runtimes, feed, each whatever became of
+    the one before.
+
+    Raises:
+        ConfigurationError: a table of the settings is not valid; nothing was started.
+        StoreError: the store cannot be read.
+
+    """
+    service = _make_service(settings, store, loops, hooks, plugin_tools)
+    routines, workflows = service.routines, service.workflows
+    wanted = read_table(settings.tables)
+    async with AsyncExitStack() as opened:
+        opened.enter_context(service.telemetry.counting_commits(store))
+        opened.push_async_callback(service.feed.close)
+        opened.push_async_callback(service.runtimes.close)
+        opened.push_async_callback(service.registry.close)
+        opened.callback(service.feed.end_streams)
+        await routines.keeper.load()
+        await apply_table(routines, wanted)
+        await workflows.keeper.load()
+        days, dry_run = settings.retain_days, settings.retain_dry_run
+        await opened.enter_async_context(retaining(service.registry, days, dry_run=dry_run))
+        await opened.enter_async_context(service.expiry.running(service.registry))
+        await opened.enter_async_context(routines.keeper.keeping())
+        await opened.enter_async_context(workflows.keeper.keeping())
+        yield service
+
+
+def _make_service(
+    settings: Settings,
+    store: JournalStore,
+    loops: Loops,
+    hooks: Hooks | None,
+    plugin_tools: PluginTools | None,
+) -> Service:
+    """The parts, each told of those that it needs; nothing runs, and nothing was read."""
     feed = Feed(store, heartbeat_s=settings.heartbeat_s, backlog_bytes=settings.backlog_bytes)
-    listeners: list[TurnListener] = [TurnLog(), notes]
-    observer = Observer(feed, listeners)
-    hearing.append(GoneWatch(observer))
-    expiry = Expiry(observer)
+    # The numbers are of parts that are made below, and read when somebody asks for them.
+    telemetry = Telemetry(
+        feed,
+        loops,
+        gauges={
+            "viewers": ("Streams that are open.", lambda: feed.viewer_count),
+            "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
+            "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
+            "routines": ("Routines.", lambda: len(routines.keeper)),
+            "workflows": ("Workflows that are not over.", lambda: len(workflows.keeper)),
+        },
+        counters={
+            "stream_writes": ("Writes to viewers.", lambda: feed.writes),
+            "stream_bytes": ("Bytes of writes to viewers.", lambda: feed.written_bytes),
+            "viewers_cut": ("Viewers cut off, as they did not read.", lambda: feed.cuts),
+        },
+    )
+    expiry = Expiry(telemetry.observer)
     runtimes = make_runtimes(settings)
     registry = Registry(
-        observe_appends(store, hearing),
-        observe_loops(loops, entering),
+        telemetry.observe_store(store),
+        telemetry.observe_loops(loops),
         expiry,
         limits=settings.limits,
         surroundings=ServerSurroundings(
             hooks, approve=settings.approve, plugin_tools=plugin_tools, runtimes=runtimes
         ),
+    )
+    routines = RoutineRegistry(store, registry, loops.prepare)
+    workflows = WorkflowRegistry(
+        store,
+        registry,
+        Workspaces(runtimes),
+        check_loop=loops.prepare,
+        check_runtime=runtimes.check,
+        functions=Functions(settings.read_table(CHECKS, CheckTable).checks),
     )
 
     async def keep_late(late: LateCall) -> None:
@@ -183,79 +202,12 @@ async def open_service(
     runtimes.on_change = lambda name, owner, all_see: feed.changed(
         "runtime", name, owner, all_see=all_see
     )
-    routines = RoutineRegistry(store, registry, loops.prepare)
     routines.keeper.on_change = lambda one: feed.changed(
         "routine", one.name, one.owner, all_see=False
-    )
-    checks = settings.read_table(CHECKS, CheckTable).checks
-    workflows = WorkflowRegistry(
-        store,
-        registry,
-        Workspaces(runtimes),
-        check_loop=loops.prepare,
-        check_runtime=runtimes.check,
-        functions=Functions(checks),
     )
     workflows.keeper.on_change = lambda one: feed.changed(
         "workflow", one.name, one.owner, all_see=False
     )
-    wanted = read_table(settings.tables)
-    metrics = None
-    with suppress(MissingExtraError):  # nobody has to count
-        metrics = Metrics(
-            {
-                "turns_running": ("Turns that run.", lambda: observer.running),
-                "viewers": ("Streams that are open.", lambda: feed.viewer_count),
-                "watched_sessions": ("Sessions that are watched.", lambda: len(feed.watched)),
-                "live_actors": ("Sessions in memory.", lambda: registry.live_actors),
-                "routines": ("Routines.", lambda: len(routines.keeper)),
-                "workflows": ("Workflows that are not over.", lambda: len(workflows.keeper)),
-                "appends_refused": (
-                    "Whether the last append failed: 1, the store takes none.",
-                    lambda: disk.refusal is not None,
-                ),
-            },
-            {
-                "stream_writes": ("Writes to viewers.", lambda: feed.writes),
-                "stream_bytes": ("Bytes of writes to viewers.", lambda: feed.written_bytes),
-                "viewers_cut": ("Viewers cut off, as they did not read.", lambda: feed.cuts),
-            },
-        )
-        listeners.append(metrics)
-        hearing.append(metrics)
-        if (observe_commits := getattr(store, "observe_commits", None)) is not None:
-            observe_commits(metrics.committed)
-    with suppress(MissingExtraError):
-        tracing = Tracing(loops.default)
-        listeners.append(tracing)
-        hearing.append(tracing)
-        entering.append(tracing.enter)
-    keeping = retaining(registry, settings.retain_days, dry_run=settings.retain_dry_run)
-    try:
-        await routines.keeper.load()
-        await apply_table(routines, wanted)
-        await workflows.keeper.load()
-        async with (
-            keeping,
-            expiry.running(registry),
-            routines.keeper.keeping(),
-            workflows.keeper.keeping(),
-        ):
-            yield Service(
-                settings,
-                store,
-                loops,
-                feed,
-                registry,
-                routines,
-                workflows,
-                runtimes,
-                observer,
-                metrics,
-                disk,
-            )
-    finally:
-        feed.end_streams()
-        await registry.close()
-        await runtimes.close()
-        await feed.close()
+    return Service(
+        settings, store, loops, feed, registry, routines, workflows, runtimes, expiry, telemetry
+    )

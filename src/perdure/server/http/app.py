@@ -47,7 +47,8 @@ from perdure.server.plugin_setting import installed_plugins
 from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.runtime.runtimes import make_runtimes
-from perdure.server.service import Service, as_journal_store, open_service, own_store
+from perdure.server.served_store import as_journal_store, own_store
+from perdure.server.service import Service, open_service
 from perdure.server.session.port import Loops
 from perdure.stores import open_store
 

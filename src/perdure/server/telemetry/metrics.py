@@ -11,6 +11,10 @@ from perdure.server.telemetry.observer import RunningTurn
 from perdure.server.telemetry.usage import usage_of
 from perdure.store import Receipt
 
+Numbers = Mapping[str, tuple[str, Callable[[], float]]]
+"""By name, what a number says and how it is read; it is read when somebody asks."""
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 _FAST_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -25,8 +29,8 @@ class Metrics:
 
     def __init__(
         self,
-        gauges: Mapping[str, tuple[str, Callable[[], float]]],
-        counters: Mapping[str, tuple[str, Callable[[], float]]],
+        gauges: Numbers,
+        counters: Numbers,
     ) -> None:
         try:
             import prometheus_client
@@ -100,7 +104,7 @@ class Metrics:
 
     def answered(self, method: str, status: int) -> None:
         """Counts a request."""
-        known = method if method in {"GET", "HEAD", "POST", "DELETE"} else "other"
+        known = method if method in _METHODS else "other"
         self._requests.labels(known, str(status)).inc()
 
     def render(self) -> bytes:
@@ -112,7 +116,7 @@ class Metrics:
 class _Counters:
     """What others count in numbers of their own, read when it is asked for."""
 
-    def __init__(self, counters: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
+    def __init__(self, counters: Numbers) -> None:
         self._counters = counters
 
     def collect(self) -> Iterator[Any]:

@@ -257,13 +257,15 @@ class SqliteStore(ClosingStore):
         job = self._writer.call(self._writer.try_write)
         await asyncio.shield(asyncio.wrap_future(job))
 
-    def observe_commits(self, listener: Callable[[int, float], object]) -> None:
+    def observe_commits(self, listener: Callable[[int, float], object]) -> Callable[[], None]:
         """Calls `listener(requests, seconds)` after each group of requests that shared a commit.
 
-        In the writer's thread, so it has to be quick, and must not raise. It is told until the
-        store is closed.
+        In the writer's thread, so it has to be quick, and must not raise. It is told until what
+        is returned is called, or the store is closed.
         """
-        self._writer.commit_listeners.append(listener)
+        listeners = self._writer.commit_listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     @asynccontextmanager
     async def acquire_ownership(self, node: str) -> AsyncIterator[None]:
