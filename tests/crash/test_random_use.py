@@ -5,7 +5,8 @@ answer, stop, steer, interrupt, edit the queue, branch, fork, compact, send agai
 of them in each session at a time. After each end of the server, for every session:
 
 - its journal folds, its `seq`s have no gap, and the look is what it folds to;
-- what a viewer was shown and what was acknowledged is there;
+- a viewer who comes and goes with a cursor sees each entry once, in order, and what it saw and
+  what was acknowledged is there;
 - an accepted message ran, waits, or is discarded by an entry that says so;
 - nothing is `running`; a stop and a message work; each turn has one end; the model view is valid.
 
@@ -21,6 +22,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,8 +45,13 @@ from perdure.testing.scripted_loop import Step
 from perdure.tree import Tree
 from perdure.view import model_view
 from tests.crash.test_agent_killed import SEED, check_view
-from tests.crash.test_server_killed import Seen as Watched
-from tests.crash.test_server_killed import all_entries, open_turns, stored, watch
+from tests.crash.test_server_killed import (
+    all_entries,
+    events,
+    fields_after_seq,
+    open_turns,
+    stored,
+)
 from tests.serving import ServerProcess
 
 ROUNDS = max(2, int(os.environ.get("PERDURE_CRASH_ROUNDS", "20")) // 5)
@@ -112,7 +119,8 @@ class Told:
     """What one round's people were told of each session."""
 
     def __init__(self) -> None:
-        self.watched = Watched()
+        self.seen: dict[str, list[bytes]] = {}
+        self.incarnations: dict[str, str] = {}
         self.messages: dict[str, dict[str, int]] = {}
         self.answers: dict[str, set[str]] = {}
         self.discarded: dict[str, set[str]] = {}
@@ -120,6 +128,38 @@ class Told:
         self.there: set[str] = set()
         self.deleting: set[str] = set()
         self.codes: Counter[tuple[str, int]] = Counter()
+
+    def cursor(self, name: str) -> str:
+        """The wire cursor of the last entry that was seen."""
+        seq = len(self.seen.get(name, ()))
+        return f"{seq}.{self.incarnations[name]}" if seq else "0"
+
+    def see(self, data: bytes) -> None:
+        """An entry of the stream: the one that follows what was seen."""
+        name = json.loads(data)["session_id"]
+        seq, raw = fields_after_seq(data)
+        seen = self.seen.setdefault(name, [])
+        assert seq == len(seen) + 1, f"{name}: {seq} came after {len(seen)}"
+        seen.append(raw)
+
+
+async def follow(
+    client: httpx.AsyncClient, names: Sequence[str], dice: random.Random, told: Told
+) -> None:
+    """A viewer of some sessions on one stream, who leaves and comes back with their cursors."""
+    while True:
+        pairs = [(("session", name), ("after", told.cursor(name))) for name in names]
+        params = httpx.QueryParams([each for pair in pairs for each in pair])
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(0.1 + dice.random() * 2),
+                client.stream("GET", "/v1/stream", params=params, timeout=None) as response,
+                aclosing(events(response)) as stream,
+            ):
+                assert response.status_code == 200, await response.aread()
+                async for event, data in stream:
+                    if event == "entry":
+                        told.see(data)
 
 
 class Person:
@@ -265,6 +305,7 @@ async def work(server: ServerProcess, names: Sequence[str], dice: random.Random)
             answer = await client.post("/v1/sessions", json={"session_id": name})
             assert answer.status_code == 201, answer.text
             told.there.add(name)
+            told.incarnations[name] = answer.json()["cursor"].partition(".")[2]
         people = [
             Person(client, name, random.Random(dice.random()), told, who)
             for n, name in enumerate(names)
@@ -273,7 +314,7 @@ async def work(server: ServerProcess, names: Sequence[str], dice: random.Random)
         watched_names = [name for n, name in enumerate(names) if n % 5]
         tasks = [asyncio.create_task(person.use()) for person in people]
         tasks += [
-            asyncio.create_task(watch(client, watched_names[n : n + 50], told.watched))
+            asyncio.create_task(follow(client, watched_names[n : n + 50], dice, told))
             for n in range(0, len(watched_names), 50)
         ]
         await asyncio.wait(
@@ -314,8 +355,8 @@ async def check_session(client: httpx.AsyncClient, name: str, told: Told) -> Non
     look = answer.json()
     journal = await all_entries(client, name) if look["last_seq"] else []
     assert [seq for seq, _ in journal] == list(range(1, len(journal) + 1))
-    for (owner, seq), raw in told.watched.entries.items():
-        assert owner != name or journal[seq - 1] == (seq, raw), f"seq {seq} is not what was shown"
+    seen = told.seen.setdefault(name, [])
+    assert [raw for _, raw in journal][: len(seen)] == seen, "it is not what was shown"
     entries = stored(journal)
     state = fold(State(), entries)
     assert (look["last_seq"], look["leaf_id"]) == (state.last_seq, state.leaf_id)
@@ -325,6 +366,19 @@ async def check_session(client: httpx.AsyncClient, name: str, told: Told) -> Non
     assert (look["status"] == "waiting") == is_open
     check_accepted(entries, state, name, told)
     await check_goes_on(client, name)
+    if seen:
+        last_seq = (await client.get(url)).json()["last_seq"]
+        params = {"session": name, "after": told.cursor(name)}
+        async with (
+            client.stream("GET", "/v1/stream", params=params) as response,
+            aclosing(events(response)) as stream,
+        ):
+            async for event, data in stream:
+                if event == "entry":
+                    told.see(data)
+                if len(seen) == last_seq:
+                    break
+        assert seen == [raw for _, raw in await all_entries(client, name)]
 
 
 def check_accepted(entries: Sequence[StoredEntry], state: State, name: str, told: Told) -> None:
