@@ -297,3 +297,26 @@ async def test_a_message_that_interrupts_a_wait_does_so_when_it_is_decided_again
     assert (await house.ends())[0] == (sent.turn_id, "stopped")
     assert (await house.texts())[-2:] == ["now", "now"]
     await house.close()
+
+
+async def test_a_session_stays_in_memory_until_people_are_told_that_it_waits(
+    house: House, gated: Gated
+) -> None:
+    gated.gate.clear()
+    await house.send(ONE)
+    await gated.asked.wait()
+    release = await hold(house)
+    actor = house.registry._roster.get(ID)
+    assert actor is not None
+    assert actor.turn is not None
+    run = actor.turn.task
+    gated.gate.set()
+    await asyncio.wait([run])
+    await asyncio.sleep(0)
+    leaving = asyncio.create_task(actor.offload(lambda: True))  # right behind the rest
+    await asyncio.sleep(0)
+    await release()
+    assert not await leaving
+    await house.until(lambda _: bool(gated.told))
+    await house.until(lambda _: actor.is_at_rest)
+    assert await actor.offload(lambda: True)

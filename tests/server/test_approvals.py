@@ -76,7 +76,7 @@ async def test_a_call_that_needs_one_waits_and_holds_nothing_alive(house: House)
     assert asked.reason == "careful_pay costs money"
     actor = house.registry._roster.get(ID)
     assert actor is not None
-    assert actor.is_at_rest
+    await house.until(lambda _: actor.is_at_rest)
     assert await house.ends() == []
     careful = house.surroundings
     assert isinstance(careful, Careful)

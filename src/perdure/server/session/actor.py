@@ -109,10 +109,15 @@ class Actor(Player):
             self._on_rest(self.session_id)
 
         await self._end_somehow(turn, rest())
-        return asked if self._turn is None and self._state is not None else []
+        if self._turn is not None or self._state is None:
+            return []
+        self._notices += 1
+        return asked
 
     async def _notify(self, turn_id: str, asked: Sequence[ToolCall]) -> None:
         try:
+            if self._state is None:  # lost meanwhile: whoever wakes it finds that it waits
+                return
             scope = self._scope_of_session()._replace(turn_id=turn_id)  # the turn may be over first
             await self._surroundings.waits(scope, asked)
         except PerdureError as error:
@@ -122,6 +127,9 @@ class Actor(Player):
                 error,
                 extra={"session_id": self.session_id, "turn_id": turn_id},
             )
+        finally:
+            self._notices -= 1
+            self._on_rest(self.session_id)
 
     async def _end_somehow(self, turn: Turn, ending: Coroutine[Any, Any, None]) -> None:
         """Ends the turn, or loses it: one that nobody ends would run for ever."""

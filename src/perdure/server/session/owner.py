@@ -96,6 +96,7 @@ class Owner:
         self._refusal: PerdureError | None = None
         self._starts: StartSource | None = None
         self._ending = asyncio.Lock()
+        self._notices = 0
 
     @property
     def state(self) -> State:
@@ -127,9 +128,12 @@ class Owner:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is awake and nothing runs; a loop that never lets go is not waited for."""
+        """Whether it is awake and nothing runs; a loop that never lets go is not waited for.
+
+        Nor is it while people are told that it waits for them.
+        """
         is_quiet = self._turn is None and self._starting is None and self._dying <= self._stuck
-        return is_quiet and self._state is not None
+        return is_quiet and not self._notices and self._state is not None
 
     @property
     def live(self) -> frozenset[str]:
