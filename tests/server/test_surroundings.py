@@ -352,6 +352,23 @@ async def test_a_lost_runtime_interrupts_the_turn_after_one_fact_and_one_result_
     assert len(await house.log()) == count, "the call has a result of its own by now"
 
 
+async def test_a_late_result_is_kept_where_only_another_call_of_its_id_has_one(
+    house: House, around: Around
+) -> None:
+    script = write_script(Say("x", calls=[Call("there", runs=True, call_id="a")]))
+    around.lost = True
+    await house.send(script)
+    await house.rest()
+    around.lost = False
+    await house.send(script)
+    await house.rest()
+    keys = [e.view.idempotency_key for e in await house.log() if isinstance(e.view, ToolDispatched)]
+    for key in keys:
+        await house.registry.note_late(ID, key, ToolResult("a", (Text("late"),)))
+    late = [e.view for e in await house.log() if isinstance(e.view, LateResult)]
+    assert [each.call_id for each in late] == ["a"], "the first call's, and not the second one's"
+
+
 async def test_the_end_of_a_turn_can_be_waited_for(house: House) -> None:
     sent = await house.send(write_script(Say("one", delay_s=0.02)))
     assert sent.turn_id is not None

@@ -392,25 +392,28 @@ async def note_late(actor: Actor, key: str, result: ToolResult) -> None:
         fact_id = late_id_of(actor.session.incarnation, key)
         if await _entry(actor, fact_id) is not None:
             return
-        if not await _has_called(actor, key, result.call_id):
+        message_id = await _caller_of(actor, key, result.call_id)
+        if message_id is None:
             _log.warning("a late result for session %r is of no call of it", actor.session_id)
             return
         leaf_id = actor.state.leaf_id
-        if not await has_result(actor.store, actor.session_id, leaf_id, result.call_id):
+        store, session_id = actor.store, actor.session_id
+        if not await has_result(store, session_id, leaf_id, message_id, result.call_id):
             await actor.append([LateResult(id=fact_id, call_id=result.call_id, parts=result.parts)])
 
     await actor.command(step)
 
 
-async def _has_called(actor: Actor, key: str, call_id: str) -> bool:
-    """Whether a message of this session made the call of this key."""
+async def _caller_of(actor: Actor, key: str, call_id: str) -> str | None:
+    """The id of the message of this session that made the call of this key."""
     turn_id, _, rest = key.partition(":")
     message_id = rest.partition(":")[0]
     stored = await _entry(actor, message_id) if message_id else None
     if stored is None or not isinstance(stored.view, Message):
-        return False
+        return None
     calls = {call.call_id for call in stored.view.tool_calls}
-    return call_id in calls and key == call_key(turn_id, message_id, call_id)
+    is_its = call_id in calls and key == call_key(turn_id, message_id, call_id)
+    return message_id if is_its else None
 
 
 async def reopen(actor: Actor) -> SessionLook:

@@ -99,15 +99,29 @@ async def _load_tail(store: JournalStore, session_id: str, leaf_id: str | None) 
 
 
 async def has_result(
-    store: JournalStore, session_id: str, leaf_id: str | None, call_id: str
+    store: JournalStore, session_id: str, leaf_id: str | None, message_id: str, call_id: str
 ) -> bool:
-    """Whether a call has a result of its own among the newest `MOST_REPAIRED` of the path."""
+    """Whether the call of this message has a result of its own on the path.
+
+    It stands behind the message, and before the next one that makes a call of the same id. It is
+    looked for among the newest `MOST_REPAIRED` entries.
+    """
     if leaf_id is None:
         return False
     page = await store.load_path(session_id, leaf_id, limit=MOST_REPAIRED)
-    messages = (view for each in page.entries if isinstance(view := each.view, Message))
-    results = (result for message in messages for result in message.tool_results)
-    return any(each.call_id == call_id and not each.interrupted for each in results)
+    is_its = all(stored.id != message_id for stored in page.entries)
+    for stored in page.entries:
+        if not isinstance(message := stored.view, Message):
+            continue
+        if message.id == message_id:
+            is_its = True
+        elif any(call.call_id == call_id for call in message.tool_calls):
+            is_its = False
+        if is_its and any(
+            each.call_id == call_id and not each.interrupted for each in message.tool_results
+        ):
+            return True
+    return False
 
 
 def _is_spoken(entry: Entry) -> bool:
