@@ -96,6 +96,8 @@ async def test_silence_ends_a_link_in_time_and_wakes_who_waits() -> None:
     assert 0.15 < time.monotonic() - began < 1.5
     await here.close("again")
     assert near.closed_because == "nothing was heard for 0.3 seconds"
+    assert here.was_silent
+    assert not there.was_silent
     await there.close("over")
 
 

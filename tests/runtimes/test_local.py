@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from perdure.runtimes.contract import Runtime
+from perdure.runtimes.file_tool import MAX_FILE_BYTES
 from perdure.runtimes.local import open_local
+from perdure.runtimes.tool import Tool
 from perdure.testing import RuntimeContract
+from perdure.testing.runtime_cases import use
 
 
 class TestLocalRuntime(RuntimeContract):
@@ -17,3 +22,43 @@ class TestLocalRuntime(RuntimeContract):
             yield runtime
         finally:
             await runtime.close()
+
+
+class Source:
+    """A source of no tools, which may not let go."""
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name = name
+        self.is_closed = False
+        self._error = error
+
+    async def tools(self) -> Sequence[Tool]:
+        return ()
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self._error is not None:
+            raise self._error
+
+
+async def test_a_source_that_does_not_let_go_keeps_nothing_else_open(tmp_path: Path) -> None:
+    sources = Source("a"), Source("b", OSError("stuck")), Source("c")
+    runtime = await open_local(tmp_path, sources=sources)
+    with pytest.raises(OSError, match="stuck"):
+        await runtime.close()
+    assert all(source.is_closed for source in sources)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        runtime._workspace._walk("x", ExitStack(), make_parents=False)
+
+
+async def test_an_edit_that_would_make_a_file_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a" * 100_000)
+    async with TestLocalRuntime().open_runtime(tmp_path) as runtime:
+        told = await use(
+            runtime, "edit_file", path="a", old="a", new="b" * 1_000_000, replace_all=True
+        )
+        assert told.is_error
+        assert str(MAX_FILE_BYTES) in told.text
+        assert (tmp_path / "a").read_text() == "a" * 100_000
+        told = await use(runtime, "edit_file", path="a", old="a", new="bb", replace_all=True)
+        assert not told.is_error

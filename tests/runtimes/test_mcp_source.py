@@ -184,6 +184,19 @@ async def test_the_servers_programs_end_with_the_runtime(tmp_path: Path) -> None
     await until(lambda: not lives(server) and not lives(child), "both are gone")
 
 
+async def test_a_server_that_is_being_started_ends_with_the_runtime(tmp_path: Path) -> None:
+    script = "echo $$ > pid; exec sleep 600"
+    table = {"slow": {"command": "sh", "args": ["-c", script], "start_within_s": 60}}
+    runtime = await open_local(tmp_path, sources=sources_of(parse_mcp(table, "here"), tmp_path))
+    asking = asyncio.create_task(runtime.tools())
+    pid = await pid_in(tmp_path / "pid")
+    async with asyncio.timeout(10):
+        await runtime.close()
+        await asking
+    assert "slow" in runtime.troubles
+    await until(lambda: not lives(pid), "it is gone")
+
+
 async def test_a_remote_runtime_has_what_the_file_of_its_folder_names(tmp_path: Path) -> None:
     folder = tmp_path / "ws"
     folder.mkdir()

@@ -273,6 +273,23 @@ async def test_a_runtime_cannot_write_into_the_sessions_of_others(tmp_path: Path
             assert kept == ["of-anna"]
 
 
+async def test_a_runtime_of_somebody_else_is_not_there_to_choose(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    async with people(tmp_path) as here:
+        anna, bob = await here.come("anna"), await here.come("bob")
+        await here.come("anna", "runtime")
+        base, token = here.server.base, here.tokens["anna"]
+        async with dialed_in(base, tmp_path / "ws", name="hers", token=token):
+            slot = here.server.service.runtimes.guest("hers", "anna")
+            await until(lambda: slot.current is not None, "it is attached")
+            told = [
+                await bob.post("/v1/sessions", json={"runtime": name}) for name in ("hers", "none")
+            ]
+            assert [each.status_code for each in told] == [422, 422]
+            assert told[0].json()["detail"] == told[1].json()["detail"].replace("none", "hers")
+            assert (await anna.post("/v1/sessions", json={"runtime": "hers"})).status_code == 201
+
+
 async def test_nothing_hangs_where_no_runtime_ever_comes(store: JournalStore) -> None:
     async with serving_far() as server:
         assert server.service.runtimes.names == ("local", FAR)

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from perdure.clock import new_id, sleep
+from perdure.clock import monotonic, new_id, sleep
 from perdure.errors import ConfigurationError
 from perdure.runtimes.link import MAX_FRAME_BYTES, Link, WireClosedError
 from perdure.runtimes.serving import Serving
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 20.0
 CONNECT_S = 10.0
+STEADY_S = 10.0
+"""A link that lasted so long was a good one; after a shorter one the wait grows too."""
+
 PATH = "/v1/runtimes/connect"
 LOST_AFTER = "perdure-lost-after"
 
@@ -54,21 +58,23 @@ async def dial(
     while True:
         try:
             connection = await _connect(address, token)
-        except (OSError, TimeoutError, InvalidHandshake) as error:
+        except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
             _check_hopeful(error, url)
             wait_s = backoff_s(attempt)
             attempt += 1
             say(f"{_reason(error)}; tries again in {wait_s:.1f} seconds")
             await sleep(wait_s)
             continue
-        attempt = 0
         say(f"attached to {url} as {name}")
+        began = monotonic()
         try:
             cause = await _serve(serving, connection)
         finally:
             await _ConnectionWire(connection).close("the runtime ends")
         say(f"the link was lost: {cause}")
-        await sleep(backoff_s(0))
+        attempt = 0 if monotonic() - began >= STEADY_S else attempt
+        await sleep(backoff_s(attempt))
+        attempt += 1
 
 
 def connect_url(url: str, *, name: str, life: str, workspace: str) -> str:
@@ -78,12 +84,15 @@ def connect_url(url: str, *, name: str, life: str, workspace: str) -> str:
         ConfigurationError: it is no such URL.
 
     """
-    parts = urlsplit(url)
+    wrong = f"{url!r} is no address of a server: write http://HOST:PORT or https://HOST"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port is looked at only when it is asked for
+    except ValueError as error:
+        raise ConfigurationError(f"{wrong} ({error})") from error
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.hostname or parts.username is not None:
-        raise ConfigurationError(
-            f"{url!r} is no address of a server: write http://HOST:PORT or https://HOST"
-        )
+    if scheme is None or not host or parts.username is not None:
+        raise ConfigurationError(wrong)
     path = parts.path.rstrip("/")
     path = path if path.endswith(PATH) else path + PATH
     query = urlencode({"name": name, "life": life, "workspace": workspace}, errors="replace")
@@ -141,8 +150,6 @@ def _reason(error: Exception) -> str:
 
 
 def _detail(body: bytes | bytearray | None) -> str:
-    import msgspec
-
     with suppress(msgspec.DecodeError):
         document = msgspec.json.decode(body or b"")
         if isinstance(document, dict) and isinstance(document.get("detail"), str):

@@ -142,9 +142,9 @@ class FileTools:
                 data = file.read(MAX_FILE_BYTES + 1)
             name = clean_text(place.path)
             old, new = clean_text(asked.old).encode(), clean_text(asked.new).encode()
-            found = data.count(old)
             if len(data) > MAX_FILE_BYTES:
                 raise ToolFailure(f"{name} is too big to be edited")
+            found = data.count(old)
             if not found:
                 raise ToolFailure(f"the old text is not in {name}; read it, it must match exactly")
             if found > 1 and not asked.replace_all:
@@ -152,6 +152,8 @@ class FileTools:
                     f"the old text is {found} times in {name}: give more of what stands around "
                     "it, or set replace_all"
                 )
+            if len(data) + found * (len(new) - len(old)) > MAX_FILE_BYTES:
+                raise ToolFailure(f"{name} would have more than {MAX_FILE_BYTES} bytes")
             status = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
             if place.status is None or _version(status) != _version(place.status):
                 raise ToolFailure(f"{name} was changed meanwhile; read it again")

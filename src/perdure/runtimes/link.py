@@ -78,6 +78,8 @@ class Link:
         self._sends = set[asyncio.Task[None]]()
         self._heard = monotonic()
         self._is_delivering = False
+        self.was_silent = False
+        """Whether it was lost because the peer said nothing for too long."""
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
@@ -191,6 +193,7 @@ class Link:
         while True:
             wait_s = self._heard + self._lost_after_s - monotonic()
             if wait_s <= 0 and not self._is_delivering:
+                self.was_silent = self.cause is None
                 self._lose(f"nothing was heard for {self._lost_after_s:g} seconds")
                 return
             wait_s = max(wait_s, self._beat_s)

@@ -151,7 +151,8 @@ class LinkedRuntime:
             await asyncio.wait([self._holding])
 
     async def _hold(self) -> None:
-        """Holds the session open for as long as the link lasts."""
+        """Holds the session open for as long as the link lasts; the link ends with it."""
+        why = "its session ended"
         try:
             session = ClientSession(ReadStream(self._link), WriteStream(self._link))
             async with session:
@@ -166,7 +167,9 @@ class LinkedRuntime:
                     late.cancel()
                     await asyncio.wait([late])
         except (MCPError, ValidationError, RuntimeError) as error:
-            await self._link.close(f"it is no runtime: {error}")
+            why = f"it is no runtime: {error}"
+        finally:
+            await self._link.close(why)
 
     async def _take_late(self, session: ClientSession, on_late: OnLate | None) -> None:
         if on_late is None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -51,7 +52,7 @@ class ToolSource(Protocol):
         ...
 
     async def close(self) -> None:
-        """Lets go of it."""
+        """Lets go of it, also while it is being started; afterwards it has no tools."""
         ...
 
 
@@ -220,10 +221,11 @@ class LocalRuntime:
         runs = tuple(self._runs)
         for task in runs:
             task.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)
-        for source in self._sources:
-            await source.close()
-        self._workspace.close()
+        async with AsyncExitStack() as closing:  # each whatever becomes of the others
+            closing.callback(self._workspace.close)
+            for source in self._sources:
+                closing.push_async_callback(source.close)
+            await asyncio.gather(*runs, return_exceptions=True)
 
     def _check_open(self) -> None:
         if self._is_closed:

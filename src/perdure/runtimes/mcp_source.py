@@ -46,6 +46,7 @@ class McpSource:
         self._workspace = Path(workspace)
         self._starting = asyncio.Lock()
         self._held: _Held | None = None
+        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -122,26 +123,28 @@ class McpSource:
         return Outcome(parts_of(result), result.is_error)
 
     async def close(self) -> None:
-        """Ends the connection, and the program where it was started here."""
+        """Ends the connection, and the program where it was started here; none starts again."""
+        self._is_closed = True
         if self._held is not None:
             await self._drop(self._held)
 
     async def _hold(self) -> _Held:
         async with self._starting:
+            if self._is_closed:
+                raise ToolFailure("it was let go of: its runtime is closed")
             if self._held is None or self._held.is_over:
-                held = _Held(self._open())
+                self._held = held = _Held(self._open())
                 try:
                     async with asyncio.timeout(self._server.start_within_s):
                         await held.start()
                 except TimeoutError as error:
-                    await held.close()
+                    await self._drop(held)
                     raise ToolFailure(
                         f"it did not answer within {self._server.start_within_s:g} seconds"
                     ) from error
                 except BaseException:
-                    await held.close()
+                    await self._drop(held)
                     raise
-                self._held = held
             return self._held
 
     async def _drop(self, held: _Held) -> None:
@@ -225,7 +228,8 @@ class _Held:
         either: list[asyncio.Future[Any]] = [self._task, self._client]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self._client.done():
-            self._task.result()
+            if not self._task.cancelled():
+                self._task.result()
             raise ToolFailure("it ended as it was started")
 
     async def close(self) -> None:

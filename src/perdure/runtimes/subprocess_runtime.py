@@ -82,9 +82,8 @@ class SubprocessRuntime:
         await asyncio.shield(self._ending)
 
     async def _end_when_lost(self) -> None:
-        cause = await self._link.until_lost()
-        is_silent = cause.startswith("nothing was heard")
-        await end_process(self._popen, grace_s=0 if is_silent else GRACE_S)
+        await self._link.until_lost()
+        await end_process(self._popen, grace_s=0 if self._link.was_silent else GRACE_S)
 
 
 async def start_subprocess(charge: Charge) -> SubprocessRuntime:
@@ -104,8 +103,9 @@ async def start_subprocess(charge: Charge) -> SubprocessRuntime:
         raise RuntimeLostError(runtime_id, f"it could not be started: {error}") from error
     finally:
         theirs.close()
-    wire = await SocketWire.over(ours)
+    wire: SocketWire | None = None
     try:
+        wire = await SocketWire.over(ours)
         async with asyncio.timeout(_START_S):
             await wire.send(msgspec.json.encode(charge).decode())
             answer = await wire.receive()
@@ -114,7 +114,10 @@ async def start_subprocess(charge: Charge) -> SubprocessRuntime:
         link = Link(wire, lost_after_s=charge.lost_after_s)
         link.start()
     except BaseException as error:
-        await wire.close("it did not start")
+        if wire is None:
+            ours.close()
+        else:
+            await wire.close("it did not start")
         await end_process(popen, grace_s=0)
         if isinstance(error, WireClosedError | TimeoutError):
             why = f"it ended as it started, with status {popen.returncode}; the log says more"

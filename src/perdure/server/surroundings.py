@@ -55,11 +55,11 @@ class ServerSurroundings:
         """Whether a hook wants to be told of starts or ends."""
         return self._hooks.has(SessionStart) or self._hooks.has(SessionEnd)
 
-    def check_runtime(self, name: str, /) -> None:
-        """Returns if sessions may choose this runtime."""
+    def check_runtime(self, name: str, owner: str | None, /) -> None:
+        """Returns if sessions of this owner may choose this runtime."""
         if self._runtimes is None:
             raise ConfigurationError(f"there is no runtime {name!r}: this server has none")
-        self._runtimes.check(name)
+        self._runtimes.check(name, owner)
 
     def toolbox(self, scope: Scope, /) -> Toolbox:
         """The tools of the turn's runtime, and those of plugins."""

@@ -104,6 +104,8 @@ class HostedSlot(Slot):
 
     def _rest(self) -> None:
         if self._runtime is not None and not self._is_closed:
+            if self._timer is not None:  # of a need that was cut off before it could start
+                self._timer.cancel()
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.table.idle_after_s, self._begin_to_idle)
 

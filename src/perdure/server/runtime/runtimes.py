@@ -71,21 +71,32 @@ class Runtimes:
         """
         return Toolbox(self._slots.get(name) or self.guest(name, owner), session_id, turn_id)
 
-    def check(self, name: str) -> None:
-        """Returns if sessions may choose this runtime: it is known, or has dialed in.
+    def check(self, name: str, owner: str | None = None) -> None:
+        """Returns if sessions of this owner may choose this runtime: known, or dialed in for them.
 
         Raises:
-            ConfigurationError: there is none of this name.
+            ConfigurationError: there is none of this name, or it is somebody else's.
 
         """
-        if name not in self._slots and not any(
-            slot.name == name and slot.look().runtime_id is not None
-            for slot in self._guests.values()
-        ):
-            raise ConfigurationError(
-                f"there is no runtime {name!r}; there are {', '.join(self.names)}, and those that "
-                "dial in with perdure runtime --name"
-            )
+        guest = self._guests.get((owner, name))
+        if name not in self._slots and (guest is None or guest.look().runtime_id is None):
+            raise self._nowhere(name)
+
+    def check_anybodys(self, name: str) -> None:
+        """As `check`, whosever it is: where it is not known yet whose the sessions will be.
+
+        Raises:
+            ConfigurationError: nobody has a runtime of this name.
+
+        """
+        if not any(name == known for _, known in self._guests):
+            self.check(name)
+
+    def _nowhere(self, name: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"there is no runtime {name!r}; there are {', '.join(self.names)}, and those that "
+            "dial in with perdure runtime --name"
+        )
 
     def guest(self, name: str, owner: str | None) -> RemoteSlot:
         """The place of a runtime that dials in, for the sessions of its owner.
@@ -119,9 +130,12 @@ class Runtimes:
         return [slot.look() for slot in (*self._slots.values(), *guests)]
 
     async def close(self) -> None:
-        """Ends what the server started, and lets the others go."""
+        """Ends what the server started, and lets the others go, each whatever becomes of one."""
         slots = (*self._slots.values(), *self._guests.values())
-        await asyncio.gather(*(slot.close() for slot in slots))
+        closing = [asyncio.ensure_future(slot.close()) for slot in slots]
+        await asyncio.wait(closing)
+        for each in closing:
+            each.result()
 
     def _tell(self, slot: Slot) -> None:
         if self.on_change is not None:

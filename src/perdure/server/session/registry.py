@@ -93,7 +93,7 @@ class Registry(Reading):
         if loop is not None:
             await self._loops.prepare(loop)
         if runtime is not None:
-            self._surroundings.check_runtime(runtime)
+            self._surroundings.check_runtime(runtime, owner)
         facts = _identity(owner, loop, runtime)
         try:
             made = await self._create(session_id, facts, parent_id=None)

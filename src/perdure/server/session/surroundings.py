@@ -96,11 +96,11 @@ class Surroundings(Protocol):
         """Whether anybody wants to be told of starts; else none is stored."""
         ...
 
-    def check_runtime(self, name: str, /) -> None:
-        """Returns if sessions may choose this runtime.
+    def check_runtime(self, name: str, owner: str | None, /) -> None:
+        """Returns if sessions of this owner may choose this runtime.
 
         Raises:
-            ConfigurationError: there is none of this name.
+            ConfigurationError: there is none of this name, or it is somebody else's.
 
         """
 
@@ -153,7 +153,7 @@ class Nothing:
 
     hears_starts = False
 
-    def check_runtime(self, name: str, /) -> None:
+    def check_runtime(self, name: str, owner: str | None, /) -> None:
         """Refuses every name."""
         raise ConfigurationError(f"there is no runtime {name!r}: this server has none")
 
