@@ -8,6 +8,7 @@
  */
 import { type LiveMessage, placeDelta } from "./live";
 import { addNewer, addOlder, cutAfter, extend, openPath, type Path } from "./path";
+import { isTelling } from "./aftermath";
 import { type Approvals, approvalsOf, followApprovals, NO_APPROVALS } from "./approvals";
 import type { Delta, Entry, LastTurn, Look, Pending, Status, TranscriptPage, Turn } from "../net/wire";
 
@@ -32,12 +33,16 @@ export interface SessionState {
   live: readonly LiveMessage[];
   /** The calls that wait for an approval, by call id. */
   approvals: Approvals;
+  /** The newest facts that tell what became of what was cut off. */
+  facts: readonly Entry[];
   isStale: boolean;
   /** A `seq` was skipped: what is shown cannot be trusted, and the session is opened anew. */
   hasGap: boolean;
   /** What came since the transcript is being fetched again; null when it is not. */
   meanwhile: readonly Entry[] | null;
 }
+
+const MOST_FACTS = 64;
 
 export type Action =
   | { type: "entry"; entry: Entry; cursor: string | null }
@@ -69,6 +74,7 @@ export function openSession(look: Look, page: TranscriptPage): SessionState {
     statusSeq: seq,
     live: [],
     approvals: approvalsOf(look.approvals ?? [], NO_APPROVALS),
+    facts: [],
     isStale: false,
     hasGap: false,
     meanwhile: null,
@@ -104,6 +110,7 @@ function takeEntry(state: SessionState, entry: Entry, cursor: string | null): Se
   if (entry.seq > state.seq + 1) return state.hasGap ? state : { ...state, hasGap: true };
   let next: SessionState = { ...state, seq: entry.seq, cursor: cursor ?? state.cursor };
   if (next.meanwhile !== null) next.meanwhile = [...next.meanwhile, entry];
+  if (isTelling(entry)) next.facts = [...state.facts, entry].slice(-MOST_FACTS);
   next = place(next, entry);
   if (entry.seq > next.statusSeq) next.approvals = followApprovals(next.approvals, entry);
   if (entry.seq > next.statusSeq) next = follow(next, entry);

@@ -47,6 +47,7 @@ export interface Entry {
   cause?: string | null;
   /** The ids of all entries that grow from the same parent, this one included; in transcripts. */
   siblings?: readonly string[];
+  runtime_id?: string;
   call_id?: string;
   name?: string;
   arguments?: unknown;

@@ -1,5 +1,6 @@
 import { Component } from "preact";
 import type { Approvals } from "../../model/approvals";
+import { isCutOff } from "../../model/aftermath";
 import type { Block } from "../../model/blocks";
 import { showJson } from "../../net/json";
 import type { Elision, Entry, Part } from "../../net/wire";
@@ -13,6 +14,7 @@ import { Code } from "../tool/Code";
 import { Elided } from "../tool/Elided";
 import { ToolCall } from "../tool/ToolCall";
 import { ToolResult } from "../tool/ToolResult";
+import { Aftermath } from "./Aftermath";
 import { Branches } from "./Branches";
 import { EditMessage } from "./EditMessage";
 import { MessageActions } from "./MessageActions";
@@ -77,6 +79,7 @@ export class Message extends Component<MessageProps, MessageState> {
         ) : (
           <>
             {draw(props)}
+            {isCutOff(props.block) && <Aftermath sessionId={props.sessionId} block={props.block} />}
             {entry.type === "message" && (
               <MessageActions
                 sessionId={props.sessionId}
