@@ -41,7 +41,7 @@ def test_it_finds_the_server_of_this_folder_by_its_settings(
             *("--deadline", "10m", "--jitter", "30", "--overlap", "queue", "--resends", "2"),
         )
         assert (status, err) == (0, "")
-        assert out == "watch: paused\n  Every 5400 seconds, into session s\n"
+        assert out == "watch: paused\n  Every 90 minutes, into session s\n"
         status, out, _ = perdure("show", "watch", "--json")
         look = json.loads(out)
         assert (look["deadline_s"], look["jitter_s"], look["resends"]) == (600, 30, 2)
