@@ -90,7 +90,7 @@ class Plugin:
         """
         if event not in EVENTS.values():
             raise ConfigurationError(f"{event!r} is no event; there are {', '.join(EVENTS)}")
-        if not timeout_s > 0:
+        if not 0 < timeout_s < float("inf"):
             raise ConfigurationError(f"the time limit of a hook is {timeout_s!r} seconds")
 
         def add(function: Callable[[E], HookAnswer]) -> Callable[[E], HookAnswer]:
@@ -227,6 +227,6 @@ def _check_apart(plugin: Plugin, others: Mapping[str, Plugin]) -> None:
 
 def _check(pattern: re.Pattern[str], name: str, what: str, taken: Iterable[str]) -> None:
     if not pattern.fullmatch(name):
-        raise ConfigurationError(f"{name!r} is no name of a {what}: lowercase letters and digits")
+        raise ConfigurationError(f"{name!r} is no name of a {what}: {pattern.pattern}")
     if name in taken:
         raise ConfigurationError(f"the {what} {name!r} is taken")

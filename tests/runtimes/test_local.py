@@ -51,6 +51,14 @@ async def test_a_source_that_does_not_let_go_keeps_nothing_else_open(tmp_path: P
         runtime._workspace._walk("x", ExitStack(), make_parents=False)
 
 
+@pytest.mark.parametrize("pattern", ["(", "a{9999999999999}"])
+async def test_a_pattern_that_cannot_be_is_refused_in_words(tmp_path: Path, pattern: str) -> None:
+    async with TestLocalRuntime().open_runtime(tmp_path) as runtime:
+        told = await use(runtime, "search_files", pattern=pattern)
+        assert told.is_error
+        assert told.text.startswith("the pattern is not valid")
+
+
 async def test_an_edit_that_would_make_a_file_without_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a" * 100_000)
     async with TestLocalRuntime().open_runtime(tmp_path) as runtime:

@@ -311,6 +311,11 @@ def test_an_event_that_is_misspelled_is_named_with_what_was_meant(tmp_path: Path
     ("content", "says"),
     [
         ("", "is no JSON"),
+        (
+            '{"hooks": {"PreToolUse": [], "Stop": [], "PreToolUse": []}}',
+            "'PreToolUse' stands twice in one object",
+        ),
+        ('{"hooks": {"PreToolUse": [{"matcher": "a{9999999999999}", "hooks": []}]}}', "matcher"),
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
         ("[]", "it is no JSON object"),

@@ -204,6 +204,11 @@ async def test_its_tools_are_told_of_and_called(whole: Plugins) -> None:
             "from perdure.hook import Stop\ndef plugin(given): given.hook(Stop, timeout_s=0)",
             "the time limit of a hook is 0 seconds",
         ),
+        (
+            "from perdure.hook import Stop\n"
+            "def plugin(given): given.hook(Stop, timeout_s=float('inf'))",
+            "the time limit of a hook is inf seconds",
+        ),
     ],
 )
 def test_a_broken_plugin_is_named_with_the_reason_and_the_way_out(

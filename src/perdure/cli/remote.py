@@ -45,9 +45,14 @@ class Remote:
     def __init__(self, named: str | None) -> None:
         settings = load_settings()
         self.address = named.rstrip("/") if named is not None else _address(settings)
-        self._parts = urlsplit(self.address)
+        wrong = f"--server is an address like http://host:8377, not {self.address!r}"
+        try:
+            self._parts = urlsplit(self.address)
+            self._port = self._parts.port  # looked at only when it is asked for
+        except ValueError as error:
+            raise ConfigurationError(wrong) from error
         if self._parts.scheme not in {"http", "https"} or not self._parts.hostname:
-            raise ConfigurationError(f"--server is an address like http://host:8377, not {named!r}")
+            raise ConfigurationError(wrong)
         self._token = _token(settings)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -110,7 +115,7 @@ class Remote:
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        return kind(str(self._parts.hostname), self._parts.port, timeout=timeout_s)
+        return kind(str(self._parts.hostname), self._port, timeout=timeout_s)
 
 
 def segment(name: str) -> str:

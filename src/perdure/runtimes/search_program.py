@@ -37,7 +37,7 @@ def search(root: str, query: dict[str, Any], out: TextIO) -> int:
     pattern = re.escape(query["pattern"]) if query["literal"] else query["pattern"]
     try:
         wanted = re.compile(pattern, re.IGNORECASE if query["ignore_case"] else 0)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         out.write(f"the pattern is not valid: {error}\n")
         return 1
     left = query["max_matches"]

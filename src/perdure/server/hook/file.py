@@ -82,12 +82,28 @@ def read_hook_file(path: Path) -> HookFile:
 
     """
     try:
-        content = json.loads(path.read_text("utf-8-sig"))
+        content = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=_named_once)
+    except _NamedTwiceError as error:
+        raise ConfigurationError(
+            f"{path}: {error} stands twice in one object, and only one of them would count"
+        ) from error
     except OSError as error:
         raise ConfigurationError(f"the hooks {path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} is no JSON: {error}") from error
     return _Reader(path).read(content)
+
+
+class _NamedTwiceError(Exception):
+    """An object of a file has a name twice."""
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _NamedTwiceError(next(repr(name) for name in names if names.count(name) > 1))
+    return made
 
 
 class _Reader:

@@ -45,7 +45,7 @@ class Matcher:
             return
         try:
             self._pattern = re.compile(text)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ConfigurationError(f"{text!r} is no regular expression: {error}") from error
 
     def matches(self, subjects: Iterable[str] | None) -> bool:

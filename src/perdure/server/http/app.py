@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -247,8 +248,14 @@ class StreamEndpoint:
             await send_stream(service.feed, viewer, scope, receive, send)
 
 
+@cache
+def _document() -> bytes:
+    """The same for everybody, who may ask without a token, so it is made once."""
+    return encode(make_document())
+
+
 async def _get_document(request: Request) -> Response:
-    return Response(encode(make_document()), media_type="application/json")
+    return Response(_document(), media_type="application/json")
 
 
 async def _get_metrics(request: Request) -> Response:

@@ -18,7 +18,7 @@ import math
 import zoneinfo
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -158,9 +158,15 @@ def find_zone(name: str) -> ZoneInfo:
             raise ValueError(name)
         return ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        near = difflib.get_close_matches(name, zoneinfo.available_timezones(), 3)
+        near = difflib.get_close_matches(name, _zones(), 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ", such as Europe/Berlin"
         raise InvalidRoutineError("zone", f"{name!r} is no IANA time zone{hint}") from error
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Every IANA name; looked for once, since that reads through folders."""
+    return frozenset(zoneinfo.available_timezones())
 
 
 def local(moment: datetime, zone: ZoneInfo) -> datetime:
