@@ -7,16 +7,20 @@ STATIC := src/perdure/server/static/index.html
 PAGE   := $(shell find page -type f -not -path 'page/node_modules/*' -not -path 'page/dist/*' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check crash bench page requirements
+.PHONY: help serve test test-agents check crash bench page requirements
 
 help:  ## list these verbs
-	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' Makefile | awk -F '\t' '{ printf "make %-13s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | awk -F '\t' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 serve: $(READY) $(STATIC)  ## start the server on ./perdure-data and print the page's address
 	@exec $(BIN)/perdure serve $(ARGS)
 
 test: $(READY) $(STATIC)  ## run the tests, 20 crashes among them
 	$(BIN)/python -m pytest $(ARGS)
+
+test-agents: $(READY) $(STATIC)  ## run real command-line agents from npm against a provider mock
+	@$(BIN)/python -m tests.agents.install
+	$(BIN)/python -m pytest tests/agents/suite.py $(ARGS)
 
 check: $(READY)  ## lint, format, types, imports, and what is committed
 	$(BIN)/ruff check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ class Setup:
     """One agent: its table in `perdure.toml`, and how a model makes it run a command."""
 
     name: str
+    kind: str
     table: Mapping[str, Any]
     env: Mapping[str, str]
     tool: str
@@ -35,13 +36,8 @@ def setups(bin_folder: Path, home: Path, base: str) -> dict[str, Setup]:
         "XDG_CACHE_HOME": str(home / ".cache"),
         "XDG_STATE_HOME": str(home / ".local/state"),
     }
-    made = (_claude(base), _codex(home, base), _opencode(base), _gemini(base))
-    return {
-        each.name: Setup(
-            each.name, each.table, {**common, **each.env}, each.tool, each.arguments, each.files
-        )
-        for each in made
-    }
+    made = (_claude(base), _claude_stream(base), _codex(home, base), _opencode(base), _gemini(base))
+    return {each.name: replace(each, env={**common, **each.env}) for each in made}
 
 
 def _claude(base: str) -> Setup:
@@ -53,7 +49,12 @@ def _claude(base: str) -> Setup:
         "DISABLE_AUTOUPDATER": "1",
         "IS_SANDBOX": "1",  # it may run as root, as in a container of continuous integration
     }
-    return Setup("claude", {"agent": "claude", "mode": "default"}, env, "Bash", _described)
+    return Setup("claude", "acp", {"agent": "claude", "mode": "default"}, env, "Bash", _described)
+
+
+def _claude_stream(base: str) -> Setup:
+    table = {"arguments": ["--permission-mode=default"]}
+    return Setup("claude-stream", "claude-stream", table, _claude(base).env, "Bash", _described)
 
 
 def _codex(home: Path, base: str) -> Setup:
@@ -78,6 +79,7 @@ def _codex(home: Path, base: str) -> Setup:
     }
     return Setup(
         "codex",
+        "acp",
         {"agent": "codex"},
         env,
         "exec_command",
@@ -105,7 +107,7 @@ def _opencode(base: str) -> Setup:
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
     }
-    return Setup("opencode", {"agent": "opencode"}, env, "bash", _described)
+    return Setup("opencode", "acp", {"agent": "opencode"}, env, "bash", _described)
 
 
 def _gemini(base: str) -> Setup:
@@ -117,6 +119,7 @@ def _gemini(base: str) -> Setup:
     }
     return Setup(
         "gemini",
+        "acp",
         {"agent": "gemini", "auth": "gemini-api-key"},
         env,
         "run_shell_command",

@@ -20,7 +20,7 @@ from tests.agents.setups import Setup, setups
 from tests.provider.mock import Provider, recording, running_mock
 from tests.serving import ServerProcess
 
-NAMES = ("claude", "codex", "opencode", "gemini")
+NAMES = ("claude", "claude-stream", "codex", "opencode", "gemini")
 PATIENCE_S = 60.0
 
 
@@ -51,7 +51,7 @@ class World:
             file = folder / "home" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        lines = ["[loops.agent]", 'kind = "acp"']
+        lines = ["[loops.agent]", f'kind = "{setup.kind}"']
         table = {**setup.table, "workspace": str(self.work)}
         lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
         lines += ["[loops.agent.env]"]

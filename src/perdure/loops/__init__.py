@@ -9,6 +9,7 @@ from perdure.loops.named import default_loop_name, loop_by_name
 
 if TYPE_CHECKING:
     from perdure.loops.acp import Acp
+    from perdure.loops.claude_stream import ClaudeStream
     from perdure.loops.current import current_call
     from perdure.loops.model import Model
     from perdure.loops.openai_agents import OpenAIAgent
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Acp",
+    "ClaudeStream",
     "Model",
     "OpenAIAgent",
     "PydanticAgent",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HOMES = {
     "Acp": "perdure.loops.acp",
+    "ClaudeStream": "perdure.loops.claude_stream",
     "Model": "perdure.loops.model",
     "OpenAIAgent": "perdure.loops.openai_agents",
     "PydanticAgent": "perdure.loops.pydantic_agent",

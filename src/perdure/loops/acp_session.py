@@ -25,7 +25,7 @@ from perdure.errors import LoopError
 from perdure.loop import Allowed
 from perdure.loops.acp_update import read_call, read_update
 from perdure.loops.agent_told import Asked, TurnOver
-from perdure.loops.command import Command
+from perdure.loops.command import Command, ended
 from perdure.loops.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -280,16 +280,6 @@ def choose_option(options: Any, *, allow: bool) -> str | None:
             if each.get("kind") == kind and isinstance(each.get("optionId"), str):
                 return str(each["optionId"])
     return None
-
-
-def ended(command: Command) -> str:
-    """How an agent's command ended before its turn did, for a person to read."""
-    status = command.status
-    how = "" if status is None else f" with exit status {status}"
-    if status is not None and status > 128:
-        how = f": signal {status - 128} ended it"
-    words = f"; its last words: {command.last_words}" if command.last_words else ""
-    return f"the agent's command ended in mid-turn{how}; what it did until then is kept{words}"
 
 
 def _message(line: bytes) -> dict[str, Any] | None:

@@ -14,6 +14,9 @@ from perdure.loop import LoopFactory
 SCHEME = "acp"
 """`acp:NAME` is the loop of a known agent."""
 
+CLAUDE_CODE = "npm install -g @anthropic-ai/claude-code"
+"""How to come by Claude Code's own command line."""
+
 
 class KnownAgent(Struct, frozen=True):
     """An agent that speaks the Agent Client Protocol when it is started with `command`.

@@ -220,3 +220,13 @@ class Command:
             with suppress(ProcessLookupError):  # the supervisor was killed: do its work
                 os.killpg(int(lines[0]), signal.SIGKILL)
         self._over.set()
+
+
+def ended(command: Command) -> str:
+    """How an agent's command ended before its turn did, for a person to read."""
+    status = command.status
+    how = "" if status is None else f" with exit status {status}"
+    if status is not None and status > 128:
+        how = f": signal {status - 128} ended it"
+    words = f"; its last words: {command.last_words}" if command.last_words else ""
+    return f"the agent's command ended in mid-turn{how}; what it did until then is kept{words}"

@@ -205,6 +205,41 @@ class AcpKind(Kind, frozen=True, kw_only=True, tag="acp"):
         return missing_agent(self.agent, self.command, self.env)
 
 
+class ClaudeStreamKind(Kind, frozen=True, kw_only=True, tag="claude-stream"):
+    """Claude Code through its own stream of JSON; see `loops.ClaudeStream` for each key."""
+
+    command: tuple[str, ...] = ("claude",)
+    arguments: tuple[str, ...] = ()
+    workspace: str | None = None
+    env: Mapping[str, str] = {}
+    asks_people: bool = True
+    start_within_s: Seconds = 120.0
+    grace_s: Seconds = 2.0
+    limit_chars: Positive | None = 50_000
+
+    def make(self, name: str, workspace: Path) -> LoopFactory:
+        """A `ClaudeStream`."""
+        from perdure.loops.claude_stream import ClaudeStream
+
+        return ClaudeStream(
+            self.workspace or workspace,
+            command=self.command,
+            arguments=self.arguments,
+            env=self.env,
+            asks_people=self.asks_people,
+            start_within_s=self.start_within_s,
+            grace_s=self.grace_s,
+            limit_chars=self.limit_chars,
+        )
+
+    def missing(self) -> str | None:
+        """The command."""
+        from perdure.loops.agents import CLAUDE_CODE
+        from perdure.loops.vendor import missing_command
+
+        return missing_command(self.command[0], CLAUDE_CODE, self.env)
+
+
 class ShellKind(Kind, frozen=True, kw_only=True, tag="shell"):
     """Runs the messages of users as commands; `workspace` None is the server's."""
 
@@ -237,6 +272,7 @@ KINDS: tuple[type[Kind], ...] = (
     PydanticAiKind,
     OpenAiAgentsKind,
     AcpKind,
+    ClaudeStreamKind,
     ShellKind,
     ImportKind,
 )

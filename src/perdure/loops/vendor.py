@@ -78,11 +78,14 @@ def missing_agent(
     program = next(iter(command or (agent.command if agent is not None else ())), None)
     if program is None:
         return f"name one of the agents {', '.join(AGENTS)}, or a command"
+    return missing_command(program, agent.install if agent is not None else None, env)
+
+
+def missing_command(program: str, install: str | None, env: Mapping[str, str]) -> str | None:
+    """None if the command is found in the `PATH` of `env`, or else of this process."""
     if shutil.which(program, path=env.get("PATH")) is not None:
         return None
-    if agent is None:
-        return f"there is no command {program!r}"
-    return f"there is no command {program!r} of {agent.title}: {agent.install}"
+    return f"there is no command {program!r}" + (f": {install}" if install else "")
 
 
 def missing_for_model(name: str) -> str | None:
