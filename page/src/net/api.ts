@@ -64,8 +64,15 @@ export const listSessions = (after: string | null, filter: Filter | null, limit 
   return call("GET", url);
 };
 
-export const createSession = (sessionId?: string): Promise<Look> =>
-  call("POST", new URL("sessions", baseUrl()), sessionId === undefined ? {} : { session_id: sessionId });
+/** What a session can be made with; the server's defaults, where it does not say. */
+export interface WantedSession {
+  session_id?: string;
+  loop?: string;
+  runtime?: string;
+}
+
+export const createSession = (wanted: WantedSession = {}): Promise<Look> =>
+  call("POST", new URL("sessions", baseUrl()), wanted);
 
 export const lookAt = (sessionId: string): Promise<Look> => call("GET", sessionUrl(sessionId));
 

@@ -270,3 +270,30 @@ export const commandStep = (
   verb: "retry" | "skip" | "approve",
   body: { reason?: string; approve?: boolean } = {},
 ): Promise<Workflow> => call("POST", urlOf("workflows", id, "steps", step, verb), body);
+
+export interface LoopLook {
+  name: string;
+  kind: string;
+  origin: string;
+  is_default: boolean;
+  /** What is plainly not there; null says nothing of the rest. */
+  missing: string | null;
+}
+
+export interface Vendor {
+  name: string;
+  kind: "model" | "command";
+  is_usable: boolean;
+  /** What to do where it cannot be used. */
+  how: string | null;
+  /** The name of a loop of it, or what to put in its place. */
+  loop: string;
+}
+
+export interface Loops {
+  default: string;
+  loops: readonly LoopLook[];
+  vendors: readonly Vendor[];
+}
+
+export const listLoops = (): Promise<Loops> => call("GET", urlOf("loops"));

@@ -90,6 +90,7 @@ export interface Look {
   parent_id?: string | null;
   created_at?: string;
   loop?: string | null;
+  runtime?: string | null;
   status: Status;
   cause?: string | null;
   last_seq?: number;

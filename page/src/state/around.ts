@@ -6,7 +6,8 @@ import { Problem } from "../net/problem";
 import { listen } from "./feed";
 import { isSignedOut, report } from "./notice";
 
-export type Kind = "routine" | "runtime" | "workflow";
+/** Of loops no change is told: they are looked at again when the connection is made anew. */
+export type Kind = "routine" | "runtime" | "workflow" | "loop";
 
 interface Watcher {
   kind: Kind;

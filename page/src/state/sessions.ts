@@ -60,9 +60,13 @@ export async function loadMoreSessions(): Promise<void> {
   loadingAfter = null;
 }
 
-export async function newSession(id?: string): Promise<void> {
-  await attempt(async () => {
-    const look = await api.createSession(id);
+/** Whether somebody is choosing what the next session is made with. */
+export const isMaking = signal(false);
+
+/** Makes a session and goes to it; whether that was possible. */
+export function newSession(wanted?: api.WantedSession): Promise<boolean> {
+  return attempt(async () => {
+    const look = await api.createSession(wanted);
     if (isFiltered()) setFilter({ match: "", status: "" });
     listing.value = takeListingStatus(listing.value, look);
     go(hrefOf(look.session_id));

@@ -1,6 +1,6 @@
 import type { Look } from "../../net/wire";
 import { connection } from "../../state/feed";
-import { hrefOf, route } from "../../state/route";
+import { hrefOf, hrefOfPlace, route } from "../../state/route";
 import { shortId } from "../../text/format";
 import { visibleText } from "../../text/visible";
 import { Icon } from "../part/Icon";
@@ -31,6 +31,16 @@ export function SessionHeader({ id, name, status, look }: SessionHeaderProps) {
         </h1>
         <p>
           {name !== id && <code>{shortId(id)}</code>}
+          {look?.loop && (
+            <span data-testid="session-loop">
+              with <bdi>{visibleText(look.loop)}</bdi>
+            </span>
+          )}
+          {look?.runtime && (
+            <span data-testid="session-runtime">
+              tools in <a href={hrefOfPlace("runtimes")}><bdi>{visibleText(look.runtime)}</bdi></a>
+            </span>
+          )}
           {parentId && (
             <>
               forked from <a href={hrefOf(parentId)}><bdi>{shortId(parentId)}</bdi></a>

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { PLACES } from "../shell/places";
 import { hrefOfPlace, route } from "../../state/route";
-import { filter, newSession, setFilter } from "../../state/sessions";
+import { filter, isMaking, newSession, setFilter } from "../../state/sessions";
 import { ConnectionState } from "../shell/ConnectionState";
 import { Icon } from "../part/Icon";
 import { SessionList } from "./SessionList";
@@ -27,9 +27,21 @@ export function Sidebar() {
         </a>
         <ConnectionState />
       </header>
-      <button type="button" class="primary new" data-testid="new-session" onClick={() => void newSession()}>
-        <Icon name="plus" /> New session
-      </button>
+      <div class="new">
+        <button type="button" class="primary" data-testid="new-session" onClick={() => void newSession()}>
+          <Icon name="plus" /> New session
+        </button>
+        <button
+          type="button"
+          class="primary square"
+          aria-label="New session, with a loop and runtime of your choice"
+          title="Choose its loop and runtime"
+          data-testid="new-session-with"
+          onClick={() => (isMaking.value = true)}
+        >
+          <Icon name="more" />
+        </button>
+      </div>
       <Filter />
       <SessionList />
       {PLACES.length > 0 && (

@@ -1,6 +1,7 @@
 import { useEffect } from "preact/hooks";
 import { isSignedOut } from "../../state/notice";
 import { route, sessionId } from "../../state/route";
+import { isMaking } from "../../state/sessions";
 import { ForkDialog } from "../session/ForkDialog";
 import { SessionPage } from "../session/SessionPage";
 import { Sidebar } from "../sessions/Sidebar";
@@ -8,7 +9,7 @@ import { Announcer } from "./Announcer";
 import { Home } from "./Home";
 import { Keys } from "./Keys";
 import { Notice } from "./Notice";
-import { PLACES } from "./places";
+import { NewSessionDialog, PLACES } from "./places";
 import { SignIn } from "./SignIn";
 
 /** The page: the list at its side, what is chosen beside it, and what stands above both. */
@@ -27,6 +28,7 @@ export function App() {
       <Sidebar />
       {id !== null ? <SessionPage id={id} key={id} /> : chosen !== undefined ? <chosen.Component /> : <Home />}
       <ForkDialog />
+      {isMaking.value && <NewSessionDialog />}
       <Notice />
       {isSignedOut.value && <SignIn />}
       <Keys />

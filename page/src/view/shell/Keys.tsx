@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { go, hrefOf, sessionId } from "../../state/route";
-import { newSession } from "../../state/sessions";
+import { isMaking, newSession } from "../../state/sessions";
 import { Dialog } from "../part/Dialog";
 
 const focusOn = (testId: string): void => document.querySelector<HTMLElement>(`[data-testid=${testId}]`)?.focus();
@@ -30,6 +30,7 @@ interface Key {
 
 const KEYS: readonly Key[] = [
   { key: "n", says: "New session", act: () => void newSession() },
+  { key: "N", says: "New session, with a loop and runtime", act: () => (isMaking.value = true) },
   { key: "/", says: "Find a session", act: () => focusOn("filter") },
   { key: "i", says: "Write a message", act: () => focusOn("composer") },
   { key: "j", says: "Next message", act: () => step(1) },

@@ -12,8 +12,11 @@ export interface Place {
 
 const around = () => import("../place/around");
 
+export const NewSessionDialog = lazily(async () => (await around()).NewSessionDialog);
+
 export const PLACES: readonly Place[] = [
   { name: "routines", title: "Routines", Component: lazily(async () => (await around()).Routines) },
   { name: "workflows", title: "Workflows", Component: lazily(async () => (await around()).Workflows) },
   { name: "runtimes", title: "Runtimes", Component: lazily(async () => (await around()).Runtimes) },
+  { name: "loops", title: "Loops", Component: lazily(async () => (await around()).Loops) },
 ];
