@@ -40,7 +40,7 @@ export function DuePreview({ schedule }: { schedule: Schedule | null }) {
     };
   }, [asked]);
   return (
-    <div class={problem === "" ? "preview" : "preview wrong"} data-testid="routine-preview">
+    <div class={problem === "" ? "forecast" : "forecast wrong"} data-testid="routine-preview">
       <output>{visibleText(problem || (due === null ? "Write when it is due." : due.says))}</output>
       {due !== null && problem === "" && (
         <ol class="due">

@@ -204,7 +204,7 @@ function defaultOf(plan: WorkflowPlan | null | undefined, name: string): string 
 function Found({ checked: { plan, faults }, onLine }: { checked: Checked; onLine(line: number): void }) {
   if (plan === null) {
     return (
-      <div class="preview wrong" data-testid="workflow-faults">
+      <div class="forecast wrong" data-testid="workflow-faults">
         <output>{faults.length === 1 ? "One thing is wrong." : `${faults.length} things are wrong.`}</output>
         <ul class="faults">
           {faults.map(({ line, field, detail }, index) => (
@@ -233,7 +233,7 @@ function Found({ checked: { plan, faults }, onLine }: { checked: Checked; onLine
     isChosen: false,
   }));
   return (
-    <div class="preview" data-testid="workflow-plan">
+    <div class="forecast" data-testid="workflow-plan">
       <output>
         <bdi>{visibleText(plan.name)}</bdi>: {plural(steps.length, "step")}, nothing is wrong.
       </output>
