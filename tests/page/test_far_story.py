@@ -340,6 +340,7 @@ def _check_the_page(visitor: Visitor) -> None:
     expect(cut).to_have_attribute("data-state", "interrupted")
     expect(visitor.see("runtime-lost")).to_contain_text("nothing was heard", timeout=WAIT_MS)
     expect(visitor.see("late-result")).to_be_visible()
+    expect(cut.locator("summary .asked").first).to_have_css("border-top-width", "0px")
     edit = visitor.page.locator("[data-testid=tool-call][data-call-id=edit-1]")
     edit.locator("summary").click()
     expect(edit.get_by_test_id("tool-input")).to_contain_text("helo")

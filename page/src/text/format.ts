@@ -14,6 +14,7 @@ const weekdayYear = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
   minute: "2-digit",
 });
+const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const precise = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
   minute: "2-digit",
@@ -42,6 +43,13 @@ export function showTime(iso: string | undefined | null): string {
   const at = read(iso);
   if (at === null) return "";
   return isToday(at) ? time.format(at) : `${day.format(at)}, ${time.format(at)}`;
+}
+
+/** Where what came first matters. */
+export function showToTheSecond(iso: string | undefined | null): string {
+  const at = read(iso);
+  if (at === null) return "";
+  return isToday(at) ? seconds.format(at) : `${day.format(at)}, ${seconds.format(at)}`;
 }
 
 /** The day of the week too: for what is to come. */

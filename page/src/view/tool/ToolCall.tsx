@@ -54,7 +54,7 @@ export function ToolCall(props: ToolCallProps) {
         <>
           <span class={`dot ${state}`} aria-hidden="true" />
           <bdi class="name">{visibleCode(asked.name ?? "tool")}</bdi>
-          <bdi class="preview">{preview(asked)}</bdi>
+          <bdi class="asked">{preview(asked)}</bdi>
           <span class="rest">{state === "done" ? took(result) || <span class="unseen">done</span> : WORDS[state]}</span>
         </>
       }

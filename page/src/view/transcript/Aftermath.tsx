@@ -52,7 +52,7 @@ export function Aftermath({ sessionId, block }: { sessionId: string; block: Bloc
     <ul class="aftermath" data-testid="aftermath">
       {lost.map((fact) => (
         <li key={fact.seq} data-testid="runtime-lost">
-          <Time at={fact.created_at} /> The runtime <bdi class="id">{visibleCode(fact.runtime_id ?? "")}</bdi> was lost
+          <Time at={fact.created_at} isPrecise /> The runtime <bdi class="id">{visibleCode(fact.runtime_id ?? "")}</bdi> was lost
           {fact.cause ? (
             <>
               : <bdi>{visibleText(fact.cause)}</bdi>
@@ -62,7 +62,7 @@ export function Aftermath({ sessionId, block }: { sessionId: string; block: Bloc
       ))}
       {ended !== null && words !== undefined && (
         <li>
-          <Time at={ended.created_at} /> {words}
+          <Time at={ended.created_at} isPrecise /> {words}
         </li>
       )}
       {late.map((fact) => (
@@ -71,7 +71,7 @@ export function Aftermath({ sessionId, block }: { sessionId: string; block: Bloc
             class="plain-fold"
             summary={
               <>
-                <Time at={fact.created_at} /> A result of <bdi>{visibleCode(nameOf(fact))}</bdi> came late; it changes
+                <Time at={fact.created_at} isPrecise /> A result of <bdi>{visibleCode(nameOf(fact))}</bdi> came late; it changes
                 nothing of the conversation
               </>
             }
