@@ -24,6 +24,8 @@ class Setup:
     tool: str
     arguments: Callable[[str], Mapping[str, Any]]
     files: Mapping[str, str] = field(default_factory=dict)
+    reloads: bool = True
+    """Whether it takes its session up again; else a fresh one is told our transcript."""
 
 
 def setups(bin_folder: Path, home: Path, base: str) -> dict[str, Setup]:
@@ -124,6 +126,7 @@ def _gemini(base: str) -> Setup:
         env,
         "run_shell_command",
         _described,
+        reloads=False,  # it says that it can, and answers session/load with an internal error
     )
 
 

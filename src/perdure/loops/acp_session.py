@@ -106,7 +106,7 @@ class AcpSession:
             known = {"sessionId": session_id, "cwd": self._cwd, "mcpServers": []}
             await self._call(AGENT_METHODS[verb], known)
         except RequestError as error:
-            log.info("the agent's session %s cannot be loaded: %s", session_id, error)
+            log.info("session %s cannot be loaded: %s %s", session_id, error, error.data or "")
             return False
         finally:
             self._is_loading = False

@@ -56,6 +56,7 @@ class ClaudeSession:
         self._answering: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._message_id: str | None = None
+        self._is_prompted = False
 
     @property
     def last_words(self) -> str:
@@ -96,6 +97,10 @@ class ClaudeSession:
 
     def prompt(self, parts: Sequence[Text | File]) -> None:
         """Begins a turn; what comes of it is in the inbox, `TurnOver` last."""
+        self._is_prompted = True
+        if self._reading is None or self._reading.done():
+            self._inbox.put(TurnOver(LoopError(ended(self._command))))
+            return
         content = [block for part in parts if (block := _block(part)) is not None]
         message = {"role": "user", "content": content}
         said = {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": ""}
@@ -105,7 +110,7 @@ class ClaudeSession:
         """Interrupts what runs, gives it the grace to stop, and ends it with all it started."""
         self._inbox.close()
         try:
-            if self._reading is not None and not self._over.is_set():
+            if self._is_prompted and not self._over.is_set():
                 with suppress(TimeoutError, LoopError):
                     async with asyncio.timeout(self._grace_s):
                         await self._control({"subtype": "interrupt"})
@@ -162,7 +167,7 @@ class ClaudeSession:
                 self._take(_fields(message), len(line))
         except LoopError as error:
             problem = error
-        if not self._over.is_set():
+        if self._is_prompted and not self._over.is_set():
             await self._command.wait(1.0)
             self._inbox.put(TurnOver(problem or LoopError(ended(self._command))))
             self._over.set()

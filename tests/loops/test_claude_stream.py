@@ -1,0 +1,86 @@
+"""Claude Code's stream of JSON: what ends up in the journal, and what goes back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.errors import LoopError
+from perdure.loops import ClaudeStream
+from perdure.stores.memory import MemoryStore
+from tests.loops.test_acp_server import the_result, until_asked
+from tests.server.house import ID, House, Loops
+
+PROGRAM = Path(__file__).with_name("claude_program.py")
+
+
+def claude(folder: Path) -> ClaudeStream:
+    (folder / "sessions").mkdir(exist_ok=True)
+    env = {"AGENT_SESSIONS": str(folder / "sessions")}
+    return ClaudeStream(folder, command=[sys.executable, str(PROGRAM)], env=env, grace_s=0.3)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House(MemoryStore(), Loops(claude(tmp_path)))
+    await house.create()
+    yield house
+    await house.close()
+
+
+async def test_a_second_turn_is_in_its_own_session_and_a_branch_is_not(tmp_path: Path) -> None:
+    async with await perdure.open("s", claude(tmp_path)) as agent:
+        (first,) = await agent.run("one")
+        (answer,) = await agent.run("told")
+        assert answer.text == "one\ntold\n"
+        agent.branch(first.id)
+        (answer,) = await agent.run("told")
+    assert "END OF TRANSCRIPT" in answer.text
+
+
+async def test_a_session_that_it_lost_is_started_anew(tmp_path: Path) -> None:
+    async with await perdure.open("s", claude(tmp_path)) as agent:
+        await agent.run("one")
+        for file in (tmp_path / "sessions").iterdir():
+            file.unlink()
+        (answer,) = await agent.run("told")
+    assert "END OF TRANSCRIPT" in answer.text
+
+
+async def test_a_person_may_change_what_a_tool_gets(house: House) -> None:
+    await house.send("ask rm")
+    await house.registry.answer(
+        ID, await until_asked(house), approve=True, arguments={"command": "ls"}
+    )
+    await house.rest()
+    result = await the_result(house)
+    assert (result.text, result.is_error) == ("ls", False)
+    assert result.provider == {"output": {"stdout": "ls"}}
+
+
+async def test_a_refusal_reaches_it_with_its_reason(house: House) -> None:
+    await house.send("ask rm")
+    await house.registry.answer(ID, await until_asked(house), approve=False, reason="no, not that")
+    await house.rest()
+    assert (await the_result(house)).text == "refused: no, not that"
+    assert (await house.texts())[-1] == "Done."
+
+
+async def test_a_stop_interrupts_it(house: House) -> None:
+    sent = await house.send("wait")
+    await house.until_partial("Waiting.")
+    await house.registry.stop(ID)
+    await house.rest()
+    assert await house.ends() == [(sent.turn_id, "stopped")]
+
+
+async def test_a_bad_end_and_a_crash_fail_the_run(tmp_path: Path) -> None:
+    async with await perdure.open("s", claude(tmp_path)) as agent:
+        with pytest.raises(LoopError, match="did not end its turn: too much"):
+            await agent.run("fail")
+        with pytest.raises(LoopError, match=r"exit status 1.*no more"):
+            await agent.run("crash")
