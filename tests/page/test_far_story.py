@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ from tests.cli.terminal import run
 from tests.page.visitor import WAIT_MS, Visitor, place_of, rows, say
 from tests.page.world import until
 from tests.provider.mock import running_mock
-from tests.runtimes.cable import NoCableError, laid
+from tests.runtimes.cable import NoCableError, laid, tell
 from tests.runtimes.world import FAR, Proxy, RuntimeProcess
 from tests.serving import ServerProcess
 
@@ -54,7 +56,8 @@ ASKED = "Fix the greeting, then check it."
 WRONG, RIGHT, FINAL = 'print("helo")\n', 'print("hello")\n', 'print("hello, world")\n'
 CHECK = (
     "echo $$ > pid; echo checking | tee -a check.log;"
-    " while ! test -e go; do sleep 0.02; done; python3 greet.py | tee -a check.log"
+    f" while ! test -e go; do sleep 0.02; done; {shlex.quote(sys.executable)} greet.py"
+    " | tee -a check.log"
 )
 
 
@@ -189,7 +192,7 @@ def story(
         try:
             cable = stack.enter_context(laid())
         except NoCableError as error:
-            _tell(request, f"a proxy that goes silent stands for the cable: {error}")
+            tell(request, f"NOTE: a proxy that goes silent stands for the cable: {error}")
             cable = None
         address = cable.address if cable else "127.0.0.1"
         toml = TOML.format(address=address, provider=provider, lost_after_s=LOST_AFTER_S)
@@ -203,12 +206,6 @@ def story(
         found = Story(server, line, workspace, provider)
         stack.callback(found.client.close)
         yield found
-
-
-def _tell(request: pytest.FixtureRequest, what: str) -> None:
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None:
-        terminal.write_line(f"NOTE: {what}")
 
 
 def wait_for(holds: Callable[[], bool], what: str, *, within_s: float = 30) -> None:

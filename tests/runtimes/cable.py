@@ -13,6 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import pytest
+
+
+def tell(request: pytest.FixtureRequest, what: str) -> None:
+    """Says it on the terminal, whether the test passes or not."""
+    plugins = request.config.pluginmanager
+    terminal, capture = map(plugins.get_plugin, ("terminalreporter", "capturemanager"))
+    if terminal is not None and capture is not None:
+        with capture.global_and_fixture_disabled():
+            terminal.write_line(what)
+
 
 class NoCableError(Exception):
     """A namespace cannot be made here; the text says why."""

@@ -15,7 +15,7 @@ import pytest
 
 from perdure.clock import monotonic
 from perdure.testing.runtime_cases import lives, until
-from tests.runtimes.cable import Cable, NoCableError, laid
+from tests.runtimes.cable import Cable, NoCableError, laid, tell
 from tests.runtimes.test_loss import begun, is_lost
 from tests.runtimes.world import (
     NOTICED_S,
@@ -40,9 +40,8 @@ def cable(request: pytest.FixtureRequest) -> Iterator[Cable]:
 
 def _skip(request: pytest.FixtureRequest, why: str) -> None:
     reason = f"a cable cannot be pulled here: {why}"
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    if "CI" in os.environ and terminal is not None:
-        terminal.write_line(f"NOT TESTED: {reason}")
+    if "CI" in os.environ:
+        tell(request, f"NOT TESTED: {reason}")
     pytest.skip(reason)
 
 
