@@ -115,7 +115,7 @@ class Plugin:
         return add
 
     def route(self, *routes: Any) -> None:
-        """Adds Starlette routes under `/v1/plugins/NAME`; they ask for the token as all do."""
+        """Adds Starlette routes under `/v1/plugins/NAME`; they are for admins alone."""
         self.routes.extend(routes)
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -151,7 +152,10 @@ class _Output:
                 text = "".join(self._waiting)
                 self._waiting.clear()
                 self._sent += len(text)
-                await self._session.report_progress(self._sent, message=text)
+                try:
+                    await self._session.report_progress(self._sent, message=text)
+                except anyio.ClosedResourceError:
+                    return  # the link is over; the result is kept, and comes late
                 await asyncio.sleep(0 if self._is_over else PACE_S)
 
     async def finish(self, sending: asyncio.Task[None]) -> None:

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.events import MessageUpdate
 from perdure.server.session.look import SessionLook
-from perdure.server.session.port import FeedPort
+from perdure.server.session.port import FeedInFront, FeedPort
 
 
-class Ends:
+class Ends(FeedInFront):
     """A FeedPort in front of another one, which wakes those who wait for a session's rest."""
 
     def __init__(self, feed: FeedPort) -> None:
-        self._feed = feed
+        super().__init__(feed)
         self._waiting: dict[str, set[asyncio.Event]] = {}
-
-    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
-        """More text of a message in the making."""
-        self._feed.delta(session_id, turn_id, update)
-
-    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
-        """What the loop of a turn wants its watchers to know now."""
-        self._feed.notice(session_id, turn_id, text)
 
     def status(self, look: SessionLook, /) -> None:
         """A session's status changed."""
-        self._feed.status(look)
+        super().status(look)
         for event in self._waiting.get(look.session_id, ()):
             event.set()
 

@@ -21,9 +21,8 @@ from perdure.errors import (
     PerdureError,
     SessionNotFoundError,
 )
-from perdure.events import MessageUpdate
 from perdure.server.session.look import SessionLook
-from perdure.server.session.port import FeedPort
+from perdure.server.session.port import FeedInFront, FeedPort
 from perdure.server.session.registry import Registry
 from perdure.server.session.wanted import Wanted
 
@@ -43,26 +42,18 @@ class _Due(NamedTuple):
     seq: int
 
 
-class Expiry:
+class Expiry(FeedInFront):
     """A FeedPort in front of another one; it acts inside `running`."""
 
     def __init__(self, feed: FeedPort) -> None:
-        self._feed = feed
+        super().__init__(feed)
         self._due: list[_Due] = []
         self._known: set[_Due] = set()
         self._changed = asyncio.Event()
 
-    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
-        """More text of a message in the making."""
-        self._feed.delta(session_id, turn_id, update)
-
-    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
-        """What the loop of a turn wants its watchers to know now."""
-        self._feed.notice(session_id, turn_id, text)
-
     def status(self, look: SessionLook, /) -> None:
         """A session's status changed."""
-        self._feed.status(look)
+        super().status(look)
         self._note(look)
 
     def _note(self, look: SessionLook) -> None:

@@ -30,6 +30,25 @@ class FeedPort(Protocol):
         """
 
 
+class FeedInFront:
+    """A FeedPort in front of another one, which hears everything first, and just as it is."""
+
+    def __init__(self, feed: FeedPort) -> None:
+        self._feed = feed
+
+    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
+        """More text of a message in the making."""
+        self._feed.delta(session_id, turn_id, update)
+
+    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
+        """What the loop of a turn wants its watchers to know now."""
+        self._feed.notice(session_id, turn_id, text)
+
+    def status(self, look: SessionLook, /) -> None:
+        """A session's status changed."""
+        self._feed.status(look)
+
+
 class Loops(Protocol):
     """The loops that this server can run, by name."""
 

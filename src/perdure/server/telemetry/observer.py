@@ -14,9 +14,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from perdure import clock
-from perdure.events import MessageUpdate
 from perdure.server.session.look import SessionLook
-from perdure.server.session.port import FeedPort
+from perdure.server.session.port import FeedInFront, FeedPort
 
 log = logging.getLogger("perdure.turn")
 
@@ -56,11 +55,11 @@ def _of(turn: RunningTurn) -> dict[str, object]:
     return {"session_id": turn.session_id, "turn_id": turn.turn_id}
 
 
-class Observer:
+class Observer(FeedInFront):
     """A FeedPort in front of another one."""
 
     def __init__(self, feed: FeedPort, listeners: Sequence[TurnListener]) -> None:
-        self._feed = feed
+        super().__init__(feed)
         self._listeners = listeners
         self._turns: dict[str, RunningTurn] = {}
         self._waiting: set[str] = set()
@@ -76,17 +75,9 @@ class Observer:
         """Returns when no turn runs."""
         await self._rest.wait()
 
-    def delta(self, session_id: str, turn_id: str, update: MessageUpdate, /) -> None:
-        """More text of a message in the making."""
-        self._feed.delta(session_id, turn_id, update)
-
-    def notice(self, session_id: str, turn_id: str, text: str, /) -> None:
-        """What the loop of a turn wants its watchers to know now."""
-        self._feed.notice(session_id, turn_id, text)
-
     def status(self, look: SessionLook, /) -> None:
         """A session's status changed."""
-        self._feed.status(look)
+        super().status(look)
         before = self._turns.get(look.session_id)
         turn_id = look.turn.turn_id if look.turn is not None else None
         if before is not None and before.turn_id != turn_id:
