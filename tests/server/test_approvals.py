@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
@@ -11,13 +12,14 @@ from perdure.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
     MessageRejectedError,
+    StoreUnavailableError,
     TurnRunningError,
 )
 from perdure.fact import ApprovalAnswered, ApprovalRequested, ToolDispatched
 from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
 from perdure.server.service import open_service
-from perdure.server.session.expiry import Expiry
+from perdure.server.session.expiry import AGAIN_S, Expiry
 from perdure.server.session.limit import Limits
 from perdure.server.session.registry import Registry
 from perdure.testing import Call, ManualClock, Say, write_script
@@ -25,6 +27,7 @@ from perdure.tree import Tree
 from perdure.view import model_view
 from tests.server.careful import Careful
 from tests.server.house import ID, Feed, House, Loops
+from tests.server.test_store_failure import Refusing
 from tests.unit.checks import check_model_view
 
 
@@ -292,6 +295,39 @@ async def test_a_call_that_nobody_approves_in_time_is_refused_also_after_a_resta
             await manual.advance(59)
             assert (await house.look()).status == "waiting"
             await manual.advance(2)
+            await house.rest()
+        assert "nobody answered in time" in (await results(house))["c1"].text
+        await house.close()
+
+
+async def test_a_call_that_expires_while_the_store_refuses_is_refused_later(
+    store: JournalStore,
+) -> None:
+    manual = ManualClock()
+    with clock.use(manual):
+        limits = Limits(approval_limit_s=60)
+        house = House(store, surroundings=Careful(), limits=limits)
+        await house.create()
+        await house.send(ONE)
+        await waiting(house)
+        await house.registry.close()
+        refusing = Refusing(store)
+        refusing.fails = lambda n: StoreUnavailableError("the disk is full")
+        expiry = Expiry(Feed())
+        house.registry = Registry(
+            cast("JournalStore", refusing),
+            house.loops,
+            expiry,
+            limits=limits,
+            surroundings=house.surroundings,
+        )
+        async with expiry.running(house.registry):
+            await asyncio.sleep(0.05)
+            await manual.advance(61)
+            await asyncio.sleep(0.1)
+            assert refusing.appends > 0
+            refusing.fails = lambda n: None
+            await manual.advance(AGAIN_S + 1)
             await house.rest()
         assert "nobody answered in time" in (await results(house))["c1"].text
         await house.close()

@@ -11,7 +11,7 @@ import heapq
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from perdure import clock
@@ -136,5 +136,12 @@ class Expiry(FeedInFront):
         except PerdureError as error:
             about = {"session_id": session_id}
             _log.warning(
-                "call %r of session %r has expired: %s", call_id, session_id, error, extra=about
+                "call %r of session %r has expired, and cannot be refused yet: %s",
+                call_id,
+                session_id,
+                error,
+                extra=about,
             )
+            again = due._replace(expires_at=clock.now() + timedelta(seconds=AGAIN_S))
+            self._known.add(again)
+            heapq.heappush(self._due, again)
