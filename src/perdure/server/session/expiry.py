@@ -41,6 +41,11 @@ class _Due(NamedTuple):
     call_id: str
     seq: int
 
+    @property
+    def request(self) -> tuple[str, str, int]:
+        """Which request it is, whenever it is tried."""
+        return self.session_id, self.call_id, self.seq
+
 
 class Expiry(FeedInFront):
     """A FeedPort in front of another one; it acts inside `running`."""
@@ -48,7 +53,7 @@ class Expiry(FeedInFront):
     def __init__(self, feed: FeedPort) -> None:
         super().__init__(feed)
         self._due: list[_Due] = []
-        self._known: set[_Due] = set()
+        self._known: set[tuple[str, str, int]] = set()
         self._changed = asyncio.Event()
 
     def status(self, look: SessionLook, /) -> None:
@@ -61,8 +66,8 @@ class Expiry(FeedInFront):
             if each.expires_at is None:
                 continue
             due = _Due(each.expires_at, look.session_id, each.call_id, each.seq)
-            if due not in self._known:
-                self._known.add(due)
+            if due.request not in self._known:
+                self._known.add(due.request)
                 heapq.heappush(self._due, due)
                 self._changed.set()
 
@@ -107,8 +112,11 @@ class Expiry(FeedInFront):
                 await self._sleep(wait_s)
             else:
                 due = heapq.heappop(self._due)
-                self._known.discard(due)
-                await self._refuse(registry, due)
+                if await self._refuse(registry, due):
+                    self._known.discard(due.request)
+                else:  # known meanwhile, so that no status has it tried at once
+                    again = clock.now() + timedelta(seconds=AGAIN_S)
+                    heapq.heappush(self._due, due._replace(expires_at=again))
 
     async def _sleep(self, seconds: float) -> None:
         """Sleeps, or until something else may be due first."""
@@ -121,7 +129,8 @@ class Expiry(FeedInFront):
             changing.cancel()
             await asyncio.wait({sleeping, changing})
 
-    async def _refuse(self, registry: Registry, due: _Due) -> None:
+    async def _refuse(self, registry: Registry, due: _Due) -> bool:
+        """Whether the call waits no more; else it is to be tried again."""
         _, session_id, call_id, seq = due
         try:
             await registry.answer(
@@ -132,7 +141,7 @@ class Expiry(FeedInFront):
                 requested_seq=seq,
             )
         except (ApprovalNotFoundError, ApprovalAnsweredError, SessionNotFoundError):
-            return
+            return True
         except PerdureError as error:
             about = {"session_id": session_id}
             _log.warning(
@@ -142,6 +151,5 @@ class Expiry(FeedInFront):
                 error,
                 extra=about,
             )
-            again = due._replace(expires_at=clock.now() + timedelta(seconds=AGAIN_S))
-            self._known.add(again)
-            heapq.heappush(self._due, again)
+            return False
+        return True
