@@ -191,7 +191,7 @@ def _make_service(
         registry,
         Workspaces(runtimes),
         check_loop=loops.prepare,
-        check_runtime=runtimes.check_anybodys,
+        check_runtime=runtimes.check,
         functions=Functions(settings.read_table(CHECKS, CheckTable).checks),
     )
 

@@ -148,7 +148,8 @@ async def check(service: Service, request: Request) -> Response:
 
     async def plan() -> PlanLook:
         workflow, given = await _read(service, request)
-        found = await service.workflows.check(workflow, given.inputs)
+        owner = grant_of_request(request).owner
+        found = await service.workflows.check(workflow, given.inputs, owner=owner)
         steps = tuple(EdgesLook(each.id, found.needs[each.id]) for each in found.workflow.steps)
         return PlanLook(found.workflow.name, dict(found.inputs), steps)
 

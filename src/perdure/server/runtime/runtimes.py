@@ -82,16 +82,6 @@ class Runtimes:
         if name not in self._slots and (guest is None or guest.look().runtime_id is None):
             raise self._nowhere(name)
 
-    def check_anybodys(self, name: str) -> None:
-        """As `check`, whosever it is: where it is not known yet whose the sessions will be.
-
-        Raises:
-            ConfigurationError: nobody has a runtime of this name.
-
-        """
-        if not any(name == known for _, known in self._guests):
-            self.check(name)
-
     def _nowhere(self, name: str) -> ConfigurationError:
         return ConfigurationError(
             f"there is no runtime {name!r}; there are {', '.join(self.names)}, and those that "

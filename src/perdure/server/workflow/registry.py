@@ -52,7 +52,7 @@ class WorkflowRegistry:
         toolboxes: Toolboxes,
         *,
         check_loop: Callable[[str], Awaitable[None]],
-        check_runtime: Callable[[str], None],
+        check_runtime: Callable[[str, str | None], None],
         functions: Functions,
     ) -> None:
         self.keeper = Keeper(store, sessions, toolboxes, functions)
@@ -63,9 +63,13 @@ class WorkflowRegistry:
         self._functions = functions
 
     async def check(
-        self, workflow: Workflow | str, inputs: Mapping[str, Any] | None = None
+        self,
+        workflow: Workflow | str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        owner: str | None = None,
     ) -> Plan:
-        """The workflow, or that of a YAML text, checked as it is before it starts.
+        """The workflow, or that of a YAML text, checked as it is before `owner` starts it.
 
         Raises:
             InvalidWorkflowError: says every problem, with line and field.
@@ -83,7 +87,7 @@ class WorkflowRegistry:
         await check_names(
             plan,
             check_loop=self._check_loop,
-            check_runtime=self._check_runtime,
+            check_runtime=lambda name: self._check_runtime(name, owner),
             check_function=find_function,
         )
         return plan
@@ -110,7 +114,7 @@ class WorkflowRegistry:
         self._check_open()
         if workflow_id is not None:
             check_workflow_id(workflow_id)
-        plan = await self.check(workflow, inputs)
+        plan = await self.check(workflow, inputs, owner=owner)
         try:
             work = await create_work(self._journals, workflow_id or clock.new_id(), plan, owner)
         except SessionExistsError as error:
