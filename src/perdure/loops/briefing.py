@@ -120,10 +120,10 @@ def _known(messages: Sequence[Message], memory: Memory) -> int | None:
     place = next((n for n, each in enumerate(messages) if each.id == memory.seen), None)
     if place is None or messages[0].id != memory.begins:
         return None
-    if place == len(messages) - 1:
-        return None  # what it saw last is to be answered once more, without what it did
     if memory.outputs is None:
-        return place + 1
+        # without what it did, its turn is not on this path: it is sent again, or was never begun
+        has_outputs = place + 1 < len(messages) and messages[place + 1].role != "user"
+        return place + 1 if has_outputs else None
     outputs = messages[place + 1 : place + 1 + memory.outputs]
     if len(outputs) < memory.outputs or any(each.role == "user" for each in outputs):
         return None
