@@ -59,6 +59,13 @@ class Slow:
 async def talk(house: House, session_id: str, content: str = "hello") -> None:
     await house.registry.send(session_id, [Text(content)])
     await house.until(lambda look: look.turn is None and not look.queued, session_id)
+    await house.until(lambda _: is_at_rest(house, session_id), session_id)
+
+
+def is_at_rest(house: House, session_id: str) -> bool:
+    """Whether the actor knows too what its last append said."""
+    actor = house.registry._roster.get(session_id)
+    return actor is None or actor.is_at_rest or not actor.is_awake
 
 
 async def epochs(store: JournalStore, session_id: str = ID) -> int:

@@ -83,6 +83,7 @@ async def test_ten_thousand_viewers_that_came_and_went_leave_nothing_behind() ->
             gc.collect()
             return len(gc.get_objects()), sys.getallocatedblocks()
 
+        tasks = len(asyncio.all_tasks())
         # Timers that were cancelled stay with the loop until they are many: the least counts.
         rounds = [await held(CONNECTS // 20) for _ in range(20)]
         objects, blocks = (min(each) for each in zip(*rounds[:10], strict=True))
@@ -90,7 +91,7 @@ async def test_ten_thousand_viewers_that_came_and_went_leave_nothing_behind() ->
         assert (feed.viewer_count, feed.watched) == (0, frozenset())
         assert objects_now - objects < CONNECTS / 100
         assert blocks_now - blocks < CONNECTS / 20
-        assert len(asyncio.all_tasks()) < 5
+        assert len(asyncio.all_tasks()) <= tasks
 
 
 async def test_a_stream_is_not_compressed_nor_cached_nor_buffered() -> None:
