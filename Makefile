@@ -16,7 +16,7 @@ serve: $(READY) $(STATIC)  ## start the server on ./perdure-data and print the p
 	@exec $(BIN)/perdure serve $(ARGS)
 
 test: $(READY) $(STATIC)  ## run the tests, 20 crashes among them
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-agents: $(READY) $(STATIC)  ## run real command-line agents from npm against a provider mock
 	@$(BIN)/python -m tests.agents.install

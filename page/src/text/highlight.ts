@@ -1,7 +1,6 @@
 /** Code in colours, for a few languages; others stay plain. */
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
-import css from "highlight.js/lib/languages/css";
 import diff from "highlight.js/lib/languages/diff";
 import go from "highlight.js/lib/languages/go";
 import json from "highlight.js/lib/languages/json";
@@ -12,7 +11,7 @@ import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 
-const languages = { bash, css, diff, go, json, python, rust, sql, typescript, xml, yaml };
+const languages = { bash, diff, go, json, python, rust, sql, typescript, xml, yaml };
 for (const [name, language] of Object.entries(languages)) hljs.registerLanguage(name, language);
 // What reads TypeScript reads JavaScript: a grammar of its own would be the same again.
 hljs.registerAliases(["javascript", "js", "jsx", "mjs", "cjs"], { languageName: "typescript" });
