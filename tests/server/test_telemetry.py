@@ -190,7 +190,11 @@ async def test_a_store_that_outlives_its_servers_tells_the_one_that_runs(tmp_pat
         for _ in range(3):
             async with running(LOOP, store=store) as server:
                 await server.client.post("/v1/sessions", json={})
-                assert (await metrics(server))["perdure_commit_requests_count"] > 0
+                for _ in range(500):  # a commit is told soon after its answer
+                    if counted := (await metrics(server))["perdure_commit_requests_count"]:
+                        break
+                    await asyncio.sleep(0.01)
+                assert counted > 0
                 assert len(store._writer.commit_listeners) == 1
         assert not store._writer.commit_listeners
 
