@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 from perdure import clock
 from perdure.errors import PerdureError, SessionNotFoundError, StoreError, UnrecoverableError
 from perdure.server.journal import JournalStore
-from perdure.server.keeping.ledger import Ledger
+from perdure.server.keeping.ledger import Ledger, decide_anew
 from perdure.server.keeping.port import Sessions
 from perdure.server.keeping.timer import Timer
-from perdure.store import Kind, Session
+from perdure.store import Kind, Look, Session
 
 PAGE = 200
 AT_ONCE = 32
@@ -55,27 +55,28 @@ class Keeper(ABC, Generic[K]):
         self._is_keeping = False
         self._context = contextvars.copy_context()
         self._told: dict[str, tuple[str, int]] = {}
+        self.lost: dict[str, tuple[Session, str]] = {}
+        """Those whose journal cannot be read, and why."""
         self.on_change: Callable[[K], object] | None = None
         """Hears of one that has changed, was added, or is gone."""
 
     @abstractmethod
-    async def load(self) -> None:
-        """Reads which there are.
+    async def read(self, look: Look) -> K | None:
+        """The one of this look; None where it is not to be kept.
 
         Raises:
-            StoreError: the store cannot be read.
+            UnrecoverableError: its journal is damaged, or does not fold.
+            PerdureError: `SessionNotFoundError`, or the reading's own: it is gone.
+            StoreError: it cannot be read.
 
         """
 
     @abstractmethod
-    async def load_one(self, session: Session) -> None:
-        """Keeps the one with this journal, if it is to be kept."""
-
-    @abstractmethod
-    async def attend(self, one: K, *, thorough: bool) -> None:
+    async def advance(self, one: K, now: datetime, *, thorough: bool) -> None:
         """Does everything of this one that can be done now; the caller holds its lock.
 
-        Unless it is `thorough`, of a turn that runs only its stored end is looked for.
+        Unless it is `thorough`, of a turn that runs only its stored end is looked for. Where others
+        are faster it is called again.
         """
 
     @abstractmethod
@@ -114,6 +115,43 @@ class Keeper(ABC, Generic[K]):
                 task.cancel()
             await asyncio.wait(tasks)
 
+    async def load(self) -> None:
+        """Reads which there are, by their summaries; O(those that were ever made).
+
+        Raises:
+            StoreError: the store cannot be read.
+
+        """
+        after: str | None = None
+        while True:
+            page = await self.journals.list_sessions(limit=PAGE, after=after)
+            for look in page.sessions:
+                await self._load_one(look)
+            after = page.next
+            if after is None:
+                return
+            await asyncio.sleep(0)  # a page is enough at a time for an event loop that serves
+
+    async def _load_one(self, look: Look) -> None:
+        session = look.session
+        if self.has(session):
+            return
+        try:
+            one = await self.read(look)
+        except UnrecoverableError as error:
+            self._log.error("%s %r is unrecoverable: %s", self.kind, session.id, error)
+            self.lost[session.id] = (session, str(error))
+        except StoreError:
+            raise
+        except PerdureError:
+            self.forget(session.id)
+        else:
+            self.lost.pop(session.id, None)
+            if one is not None:
+                kept = self.add(one)
+                if self.is_open(kept):
+                    self.call(kept.name, thorough=True)
+
     async def until_rest(self) -> None:
         """Returns when none is being attended to."""
         while self._attending:
@@ -147,6 +185,7 @@ class Keeper(ABC, Generic[K]):
     def forget(self, name: str) -> None:
         """Keeps it no more: it is gone."""
         one = self._kept.get(name)
+        self.lost.pop(name, None)
         self.drop(name)
         if one is not None:
             one.is_gone = True
@@ -191,7 +230,9 @@ class Keeper(ABC, Generic[K]):
         async def step() -> None:
             if is_stale:
                 await one.catch_up()
-            await self.attend(one, thorough=thorough)
+            one.retry_at = None
+            now = clock.now()
+            await decide_anew(lambda: self.advance(one, now, thorough=thorough))
 
         try:
             await self.hold(one, step)
@@ -273,7 +314,7 @@ class Keeper(ABC, Generic[K]):
     async def find(self, name: str) -> None:
         """Looks for one that others made, or deleted."""
         try:
-            await self.load_one(await self.journals.load_session(name))
+            await self._load_one(await self.journals.look(name))
         except SessionNotFoundError:
             self.forget(name)
         except PerdureError as error:

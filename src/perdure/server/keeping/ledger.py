@@ -8,12 +8,12 @@ another node did meanwhile is then seen as done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from perdure.codec import Entry, StoredEntry, seal_all
+from perdure.codec import Entry, seal_all
 from perdure.errors import (
     AppendConflictError,
     AppendRejectedError,
@@ -24,6 +24,7 @@ from perdure.errors import (
 )
 from perdure.fact import Fact
 from perdure.run import complete
+from perdure.server.fold import Fold, Folded
 from perdure.server.journal import JournalStore
 from perdure.store import Look, Session
 
@@ -31,31 +32,19 @@ PAGE = 512
 TRIES = 4
 
 
-class HasSeq(Protocol):
-    """A state; it knows how much of the journal is in it."""
-
-    @property
-    def last_seq(self) -> int:
-        """The `seq` of the newest entry that is in it."""
-
-
-S = TypeVar("S", bound=HasSeq)
+S = TypeVar("S", bound=Folded)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[S]):
-    """How the journals of one kind are read: from nothing, entry by entry, and as a summary."""
+    """How the journals of one kind are read, as summaries or entry by entry."""
 
-    empty: S
-    fold: Callable[[S, Iterable[StoredEntry]], S]
-    encode: Callable[[S], bytes]
-    decode: Callable[[bytes | None], S | None]
+    fold: Fold[S]
     not_found: Callable[[str], PerdureError]
 
     def after(self, state: S, entries: Sequence[Entry]) -> S:
         """The state once these entries are stored behind it."""
-        placed = (StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1))
-        return self.fold(state, placed)
+        return self.fold.fold(state, self.fold.place(state, entries))
 
     async def state_of(self, store: JournalStore, look: Look, known: S | None = None) -> S:
         """The state as of a look; O(1), where its summary can be read.
@@ -65,15 +54,15 @@ class Reading(Generic[S]):
             StoreError: it cannot be read.
 
         """
-        base = self.empty if known is None else known
-        state = self.decode(look.summary)
+        base = self.fold.empty if known is None else known
+        state = self.fold.decode(look.summary)
         if state is None or not base.last_seq <= state.last_seq <= look.last_seq:
             state = base
         while state.last_seq < look.last_seq:
             page = await store.page_entries(look.session.id, after=state.last_seq, limit=PAGE)
             if not page.entries:
                 break
-            state = self.fold(state, page.entries)
+            state = self.fold.fold(state, page.entries)
         return state
 
     async def create(
@@ -87,8 +76,8 @@ class Reading(Generic[S]):
 
         """
         batch = seal_all(facts)
-        state = self.after(self.empty, batch)
-        summary = self.encode(state)
+        state = self.after(self.fold.empty, batch)
+        summary = self.fold.encode(state)
         session = await complete(store.create_session(name, entries=batch, summary=summary))
         return session, state
 
@@ -168,7 +157,7 @@ class Ledger(Generic[S]):
             batch,
             expected_seq=self.state.last_seq,
             incarnation=self.incarnation,
-            summary=self.reading.encode(after),
+            summary=self.reading.fold.encode(after),
         )
         if receipt.last_seq != after.last_seq:
             raise AppendRejectedError(

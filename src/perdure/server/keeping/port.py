@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from perdure.entry import Part
+from perdure.errors import SessionDeletedError, SessionNotFoundError, UnrecoverableError
 from perdure.fact import Policy, Source
 from perdure.server.session.command import Sent, Stopped
 from perdure.server.session.look import SessionLook
+
+GONE = (SessionNotFoundError, SessionDeletedError, UnrecoverableError)
+"""A session is not there any more, or is not to be trusted."""
 
 
 class Sessions(Protocol):

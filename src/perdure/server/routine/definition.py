@@ -16,10 +16,10 @@ from perdure.codec import clean_text, encode
 from perdure.entry import File, Text
 from perdure.errors import InvalidRoutineError, InvalidSessionIdError
 from perdure.fact import AfterOutage, Origin, Overlap, RoutineDefined
+from perdure.server.keeping.identity import id_problem
 from perdure.server.routine.schedule import Schedule, find_zone, local
 from perdure.store import check_session_id
 
-MAX_ID_BYTES = 200
 MAX_MESSAGE_BYTES = 32 * 1024
 """Of a routine's message, which is in memory as long as the routine is."""
 
@@ -112,12 +112,8 @@ def check_routine_id(routine_id: str) -> str:
         InvalidRoutineError: it breaks the rules of session ids, or has more than 200 bytes.
 
     """
-    try:
-        check_session_id(routine_id)
-    except InvalidSessionIdError as error:
-        raise InvalidRoutineError("routine_id", error.reason) from error
-    if len(routine_id.encode()) > MAX_ID_BYTES:
-        raise InvalidRoutineError("routine_id", f"it has more than {MAX_ID_BYTES} bytes")
+    if (problem := id_problem(routine_id)) is not None:
+        raise InvalidRoutineError("routine_id", problem)
     return routine_id
 
 

@@ -1,6 +1,6 @@
 """What a routine does next: at a due time, at a turn's end and after a crash alike.
 
-`attend` takes every open run one step on and settles the due times that have passed. Each step is
+`advance` takes every open run one step on and settles the due times that have passed. Each step is
 stored before, or named by a key that follows from, what it does; so it can be cut off anywhere:
 
 - before the claim is stored: the due time is claimed by whoever looks next;
@@ -24,12 +24,10 @@ from perdure.errors import (
     RoutineBusyError,
     RoutineNotFoundError,
     ServerClosingError,
-    SessionDeletedError,
     SessionExistsError,
     SessionNotFoundError,
     StoreError,
     TurnRunningError,
-    UnrecoverableError,
 )
 from perdure.fact import (
     Fact,
@@ -42,7 +40,6 @@ from perdure.fact import (
     RunReason,
 )
 from perdure.server.journal import JournalStore
-from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.outcome import (
     Ended,
     Going,
@@ -50,7 +47,7 @@ from perdure.server.keeping.outcome import (
     outcome_of,
     was_accepted,
 )
-from perdure.server.keeping.port import Sessions
+from perdure.server.keeping.port import GONE, Sessions
 from perdure.server.routine.definition import Definition
 from perdure.server.routine.identity import (
     ended_id_of,
@@ -74,8 +71,6 @@ _log = logging.getLogger("perdure.routine")
 RETRIES = (timedelta(seconds=1), timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5))
 """After how long a run is tried again whose session's store refused; then it has failed."""
 
-_GONE = (SessionNotFoundError, SessionDeletedError, UnrecoverableError)
-
 
 class _StopsError(Exception):
     """The routine cannot go on: its session is gone, or is not to be trusted."""
@@ -88,20 +83,8 @@ class Firing:
         self._store = store
         self._sessions = sessions
 
-    async def attend(self, routine: Routine, now: datetime, *, thorough: bool = True) -> None:
-        """Does everything of this routine that can be done now.
-
-        Unless it is `thorough`, of a turn that runs only its stored end is looked for.
-
-        Raises:
-            RoutineNotFoundError: it was deleted.
-            StoreError, UnrecoverableError: its own journal refuses; nothing is lost.
-
-        """
-        routine.retry_at = None
-        await decide_anew(lambda: self._attend(routine, now, thorough=thorough))
-
-    async def _attend(self, routine: Routine, now: datetime, *, thorough: bool) -> None:
+    async def advance(self, routine: Routine, now: datetime, *, thorough: bool) -> None:
+        """As `Keeper.advance`, for one whose lock is held."""
         left_over = [run.run_id for run in routine.state.runs if _is_left_over(routine, run)]
         going = await self._go_on(routine, now, thorough=thorough)
         if self._sessions.is_closing:
@@ -121,7 +104,7 @@ class Firing:
 
         Raises:
             RoutineBusyError: a run has not ended, and runs do not overlap; nothing stored.
-            AppendRejectedError: it was asked for before. And what `attend` raises.
+            AppendRejectedError: it was asked for before. And what `advance` raises.
 
         """
         going = await self._go_on(routine, now, thorough=True)
@@ -157,7 +140,7 @@ class Firing:
         for run in routine.state.runs:
             try:
                 is_going = await self._step(routine, run, now, going, thorough=thorough)
-            except (_StopsError, *_GONE) as error:
+            except (_StopsError, *GONE) as error:
                 await self._stop_itself(routine, run, str(error))
             except ServerClosingError:
                 return going or run.run_id

@@ -7,9 +7,9 @@ that follows from the same two, so that its session takes it once, too.
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime
 
+from perdure.server.keeping.identity import fraction_of
 from perdure.server.session.idempotency import derive
 
 
@@ -51,5 +51,4 @@ def new_session_id_of(routine_id: str, incarnation: str, run_id: str, due: datet
 
 def jitter_of(incarnation: str, due: datetime) -> float:
     """A number from 0 to 1 that is this due time's own, after a restart too."""
-    digest = hashlib.sha256(f"{incarnation}{run_id_of(due)}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
+    return fraction_of(f"{incarnation}{run_id_of(due)}")

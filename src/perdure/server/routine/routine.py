@@ -10,10 +10,10 @@ from perdure.fact import Fact
 from perdure.server.journal import JournalStore
 from perdure.server.keeping.ledger import Ledger, Reading
 from perdure.server.routine.plan import next_start
-from perdure.server.routine.state import State, decode_state, encode_state, fold
+from perdure.server.routine.state import FOLD, State
 from perdure.store import Look, Session
 
-READING = Reading(State(), fold, encode_state, decode_state, RoutineNotFoundError)
+READING = Reading(FOLD, RoutineNotFoundError)
 
 
 class Routine(Ledger[State]):

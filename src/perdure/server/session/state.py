@@ -7,7 +7,7 @@ is also the session's *summary*: the bytes that are stored beside the entries it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.codec import Entry, StoredEntry, encode
-from perdure.entry import Json, Message, Opaque, Text
-from perdure.errors import StateUnreplayableError
+from perdure.codec import StoredEntry, encode
+from perdure.entry import Json, Message, Text
 from perdure.fact import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -36,8 +35,9 @@ from perdure.fact import (
     TurnReason,
     TurnStarted,
 )
+from perdure.server.fold import Changes, Fold, Folded, broken
 from perdure.server.session.approval import WaitingCall, answered, requested
-from perdure.snapshot import Snapshot, Upcast, read_sealed, seal
+from perdure.snapshot import Snapshot, Upcast
 
 SCHEMA = 5
 """The number of the serialised form *and* of what `apply` makes of a journal: either one changes
@@ -114,11 +114,10 @@ class QueuedMessage(Struct, frozen=True, array_like=True):
     parts: tuple[Json, ...]
 
 
-class State(Struct, frozen=True):
+class State(Folded, frozen=True):
     """What a journal up to `last_seq` comes to."""
 
     schema: int = SCHEMA
-    last_seq: int = 0
     leaf_id: str | None = None
     turn: OpenTurn | None = None
     last_turn: EndedTurn | None = None
@@ -165,18 +164,6 @@ def _wait(value: dict[str, Any]) -> dict[str, Any]:
 _UPCASTS: Mapping[int, Upcast] = {1: _count_crashes, 2: _keep, 3: _own, 4: _wait}
 
 
-def encode_state(state: State) -> bytes:
-    """The state as the bytes of a summary or a snapshot, sealed."""
-    return seal(encode(state))
-
-
-def decode_state(summary: bytes | None) -> State | None:
-    """The state of a summary's bytes; None where there is none that this version can read."""
-    if summary is None:
-        return None
-    return read_sealed(summary, State, schema=SCHEMA, upcasts=_UPCASTS)
-
-
 def take_snapshot(state: State, incarnation: str) -> Snapshot:
     """The state as a snapshot."""
     return Snapshot(state.last_seq, state.schema, incarnation, encode_state(state))
@@ -190,43 +177,15 @@ def read_snapshot(snapshot: Snapshot, *, incarnation: str, last_seq: int) -> Sta
     return state if state is not None and state.last_seq == snapshot.seq else None
 
 
-def fold(state: State, entries: Iterable[StoredEntry]) -> State:
-    """Applies entries in order."""
-    for stored in entries:
-        state = apply(state, stored)
-    return state
-
-
-def place(state: State, entries: Sequence[Entry]) -> list[StoredEntry]:
-    """The entries as they will be stored after this state."""
-    return [StoredEntry(state.last_seq + n, entry) for n, entry in enumerate(entries, 1)]
-
-
-def apply(state: State, stored: StoredEntry) -> State:
-    """The state after the journal's next entry; O(the queue).
-
-    Of several ends of a turn the first one counts. Facts that do not concern the state, and
-    entries of unknown types, move `last_seq` and nothing more.
-
-    Raises:
-        StateUnreplayableError: the entry does not follow the state: a `seq` is missing, an epoch
-            goes back, a turn starts inside another, or a fact that decides cannot be read.
-
-    """
-    if stored.seq != state.last_seq + 1:
-        raise StateUnreplayableError(
-            f"seq {stored.seq} follows {state.last_seq}: an entry is missing or doubled"
-        )
-    changes: dict[str, Any] = {"last_seq": stored.seq}
+def _note(state: State, stored: StoredEntry) -> Changes:
+    changes: Changes = {}
     if stored.type != "claimed":
         changes["last_activity"] = stored.created_at
     if stored.entry.in_tree:
         changes["leaf_id"] = stored.id
         if state.title is None and stored.type == "message":
             changes["title"] = _title_of(stored)
-    elif stored.type in _DECISIVE:
-        changes |= _decide(state, stored)
-    return replace(state, **changes)
+    return changes
 
 
 def _title_of(stored: StoredEntry) -> str | None:
@@ -258,15 +217,15 @@ _DECISIVE = frozenset(
 )
 
 
-def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
+def _decide(state: State, stored: StoredEntry) -> Changes:
     match stored.view:
         case Claimed(epoch=epoch, node=node):
             if epoch <= state.epoch:
-                raise _broken(stored, f"epoch {epoch} was claimed after epoch {state.epoch}")
+                raise broken(stored, f"epoch {epoch} was claimed after epoch {state.epoch}")
             return {"claim": Claim(epoch, node)}
         case TurnStarted(turn_id=turn_id, message_id=message_id, resends=resends):
             if state.turn is not None:
-                raise _broken(stored, f"turn {turn_id!r} starts inside {state.turn.turn_id!r}")
+                raise broken(stored, f"turn {turn_id!r} starts inside {state.turn.turn_id!r}")
             last = state.last_turn
             is_resent = last is not None and last.turn_id == resends
             crashes = last.crashes if last is not None and is_resent else 0
@@ -282,7 +241,7 @@ def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
             return {"turn": None, "last_turn": ended}
         case MessageQueued() as queued:
             if state.queued(queued.message_id) is not None:
-                raise _broken(stored, f"message {queued.message_id!r} is queued already")
+                raise broken(stored, f"message {queued.message_id!r} is queued already")
             return {"queue": _with(state.queue, queued, stored.seq)}
         case MessageDiscarded(message_id=message_id):
             return {"queue": _without(state.queue, message_id)}
@@ -303,13 +262,11 @@ def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
             return {"remembered": (*kept[1 - MOST_REMEMBERED :], (key, value))}
         case SessionStarted():
             return {"has_started": True}
-        case Opaque():
-            raise _broken(stored, f"this version cannot read its {stored.type!r}")
         case _:
             raise AssertionError(stored.type)
 
 
-def _ask(state: State, fact: ApprovalRequested | ApprovalAnswered, seq: int) -> dict[str, Any]:
+def _ask(state: State, fact: ApprovalRequested | ApprovalAnswered, seq: int) -> Changes:
     turn = state.turn
     if turn is None or turn.turn_id != fact.turn_id:
         return {}
@@ -318,10 +275,6 @@ def _ask(state: State, fact: ApprovalRequested | ApprovalAnswered, seq: int) -> 
     else:
         waiting = answered(turn.waiting, fact)
     return {"turn": replace(turn, waiting=waiting)}
-
-
-def _broken(stored: StoredEntry, detail: str) -> StateUnreplayableError:
-    return StateUnreplayableError(f"the entry {stored.id!r} at seq {stored.seq}: {detail}")
 
 
 def _without(queue: tuple[QueuedMessage, ...], message_id: str) -> tuple[QueuedMessage, ...]:
@@ -353,3 +306,11 @@ def _shown(fact: MessageQueued) -> tuple[Json, ...]:
             left -= len(raw)
         shown.append(value)
     return tuple(shown)
+
+
+FOLD = Fold(State(), _DECISIVE, _decide, _note, _UPCASTS)
+"""Of several ends of a turn the first one counts. An epoch that goes back, and a turn that starts
+inside another, cannot be. O(the queue) for each entry."""
+
+apply, fold, place = FOLD.apply, FOLD.fold, FOLD.place
+encode_state, decode_state = FOLD.encode, FOLD.decode

@@ -24,16 +24,14 @@ from perdure.errors import (
     QueuedMessageNotFoundError,
     ServerClosingError,
     SessionDeletedError,
-    SessionNotFoundError,
     StoreError,
     UnrecoverableError,
     WorkflowNotFoundError,
 )
 from perdure.fact import Fact, StepChecked, StepEnded, StepStarted, WorkflowEnded
 from perdure.server.journal import JournalStore
-from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.outcome import Ended, Going, outcome_of, was_accepted
-from perdure.server.keeping.port import Sessions
+from perdure.server.keeping.port import GONE, Sessions
 from perdure.server.session.idempotency import message_id_of, turn_id_of
 from perdure.server.session.seen import Seen, look_at_turn
 from perdure.server.workflow.check import (
@@ -63,8 +61,6 @@ _log = logging.getLogger("perdure.workflow")
 RETRY_S = (1.0, 5.0, 20.0, 60.0)
 """After how long a store that refused is asked again."""
 
-_GONE = (SessionNotFoundError, SessionDeletedError, UnrecoverableError)
-
 
 class Advance:
     """Takes workflows on, one step after another; the caller holds the workflow's lock."""
@@ -83,20 +79,8 @@ class Advance:
         self._functions = functions
         self._call = call
 
-    async def attend(self, work: Work, now: datetime, *, thorough: bool = True) -> None:
-        """Does everything of this workflow that can be done now.
-
-        Unless it is `thorough`, of a turn that runs only its stored end is looked for.
-
-        Raises:
-            WorkflowNotFoundError: it was deleted.
-            StoreError, UnrecoverableError: its own journal refuses; nothing is lost.
-
-        """
-        work.retry_at = None
-        await decide_anew(lambda: self._attend(work, now, thorough=thorough))
-
-    async def _attend(self, work: Work, now: datetime, *, thorough: bool) -> None:
+    async def advance(self, work: Work, now: datetime, *, thorough: bool) -> None:
+        """As `Keeper.advance`, for one whose lock is held."""
         has_moved = True
         while has_moved and not work.state.is_over and not self._sessions.is_closing:
             has_moved = False
@@ -188,7 +172,7 @@ class Advance:
             sent = await self._sessions.send(
                 attempt.session_id, (Text(prompt),), idempotency_key=key, source="workflow"
             )
-        except _GONE as error:
+        except GONE as error:
             await self._end(work, name, attempt, "failed", str(error))
             return
         except (StoreError, ServerClosingError):
@@ -220,7 +204,7 @@ class Advance:
             )
             if isinstance(found, Going) and is_unwanted:
                 found = await self._stop(attempt, found)
-        except _GONE as error:
+        except GONE as error:
             return await self._end(work, name, attempt, "failed", str(error))
         if isinstance(found, Going):
             (work.queued.discard if found.where == "running" else work.queued.add)(turn_id)
@@ -274,7 +258,7 @@ class Advance:
         assert attempt.turn_id is not None
         try:
             seen = await look_at_turn(self._store, attempt.session_id, attempt.turn_id)
-        except _GONE:
+        except GONE:
             seen = Seen()
         check = work.plan.workflow.step(name).check
         if found.reason == "completed" and check is not None:

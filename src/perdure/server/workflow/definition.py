@@ -18,12 +18,12 @@ from msgspec import Struct
 from perdure.encoding import encode
 from perdure.errors import (
     ConfigurationError,
-    InvalidSessionIdError,
     InvalidWorkflowError,
     MissingExtraError,
     WorkflowProblem,
 )
 from perdure.fact import WorkflowDefined
+from perdure.server.keeping.identity import id_problem
 from perdure.server.workflow.template import (
     OUTPUTS,
     Named,
@@ -33,10 +33,8 @@ from perdure.server.workflow.template import (
     take,
 )
 from perdure.server.workflow.yaml_text import Lines, Path, field_of, line_of, read_yaml
-from perdure.store import check_session_id
 from perdure.workflow import Step, Workflow
 
-MAX_ID_BYTES = 200
 MAX_BYTES = 512 * 1024
 """Of a definition and its inputs as they are stored."""
 
@@ -112,12 +110,8 @@ def check_workflow_id(workflow_id: str) -> str:
         InvalidWorkflowError: it breaks the rules of session ids, or has more than 200 bytes.
 
     """
-    try:
-        check_session_id(workflow_id)
-    except InvalidSessionIdError as error:
-        raise _invalid(None, "workflow_id", error.reason) from error
-    if len(workflow_id.encode()) > MAX_ID_BYTES:
-        raise _invalid(None, "workflow_id", f"it has more than {MAX_ID_BYTES} bytes")
+    if (problem := id_problem(workflow_id)) is not None:
+        raise _invalid(None, "workflow_id", problem)
     return workflow_id
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
+from perdure.server.keeping import identity
 from perdure.server.session.idempotency import derive
 
 
@@ -36,5 +35,4 @@ def session_id_of(workflow_id: str, incarnation: str, step: str, shared: str | N
 
 def fraction_of(incarnation: str, step: str, attempt: int) -> float:
     """A number from 0 to 1 that is this attempt's own, after a restart too."""
-    digest = hashlib.sha256(f"{incarnation}/{step}/{attempt}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
+    return identity.fraction_of(f"{incarnation}/{step}/{attempt}")

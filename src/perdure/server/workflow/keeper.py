@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from perdure import clock
-from perdure.errors import SessionNotFoundError, UnrecoverableError, WorkflowNotFoundError
 from perdure.server.journal import JournalStore
 from perdure.server.keeping import keeper
 from perdure.server.keeping.port import Sessions
@@ -20,7 +19,7 @@ from perdure.server.workflow.check import Functions, Toolboxes
 from perdure.server.workflow.plan import due_at
 from perdure.server.workflow.state import decode_state
 from perdure.server.workflow.work import Work, load_work
-from perdure.store import Look, Session
+from perdure.store import Look
 
 AGAIN = timedelta(seconds=0.2)
 """After how long what is due is tried again, if it could not start."""
@@ -39,49 +38,17 @@ class Keeper(keeper.Keeper[Work]):
         functions: Functions,
     ) -> None:
         super().__init__(store, sessions)
-        self.lost: dict[str, str] = {}
-        """Why a workflow's journal cannot be read, by its id."""
-        self.advance = Advance(
+        self.steps = Advance(
             store, sessions, toolboxes, functions, lambda name: self.call(name, thorough=True)
         )
 
-    async def load(self) -> None:
-        """Reads which workflows are not over; O(workflows) summaries, and no journal of the rest.
-
-        Raises:
-            StoreError: the store cannot be read.
-
-        """
-        after: str | None = None
-        while True:
-            page = await self.journals.list_sessions(limit=keeper.PAGE, after=after)
-            for look in page.sessions:
-                await self._load(look)
-            after = page.next
-            if after is None:
-                return
-
-    async def load_one(self, session: Session) -> None:
-        """Keeps the workflow of this journal, unless it is over."""
-        if not self.has(session):
-            await self._load(await self.journals.look(session.id))
-
-    async def _load(self, look: Look) -> None:
+    async def read(self, look: Look) -> Work | None:
+        """The workflow of this look; None where it is over, by its summary alone."""
         state = decode_state(look.summary)
-        is_known = state is not None and state.last_seq == look.last_seq
-        if (state is not None and is_known and state.is_over) or self.has(look.session):
-            return
-        try:
-            work = await load_work(self.journals, look)
-        except (SessionNotFoundError, WorkflowNotFoundError):
-            self.forget(look.session.id)
-        except UnrecoverableError as error:
-            self._log.error("workflow %r is unrecoverable: %s", look.session.id, error)
-            self.lost[look.session.id] = str(error)
-        else:
-            self.lost.pop(look.session.id, None)
-            if not work.state.is_over:
-                self.call(self.add(work).name, thorough=True)
+        if state is not None and state.last_seq == look.last_seq and state.is_over:
+            return None
+        work = await load_work(self.journals, look)
+        return None if work.state.is_over else work
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
@@ -95,14 +62,9 @@ class Keeper(keeper.Keeper[Work]):
                 work.cancel_checks()
             await asyncio.gather(*checks, return_exceptions=True)
 
-    def forget(self, name: str) -> None:
-        """Keeps it no more: it is gone."""
-        self.lost.pop(name, None)
-        super().forget(name)
-
-    async def attend(self, one: Work, *, thorough: bool) -> None:
+    async def advance(self, one: Work, now: datetime, *, thorough: bool) -> None:
         """Takes its attempts on, and starts what is ready."""
-        await self.advance.attend(one, clock.now(), thorough=thorough)
+        await self.steps.advance(one, now, thorough=thorough)
 
     def settle(self, one: Work) -> None:
         """As for all; one that is over is kept no more."""

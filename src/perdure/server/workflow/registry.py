@@ -143,7 +143,8 @@ class WorkflowRegistry:
         """
         page = await self._journals.list_sessions(limit=limit, after=after, owner=scope)
         lost = self.keeper.lost
-        return [brief_of(look, lost.get(look.session.id)) for look in page.sessions], page.next
+        found = [(look, lost.get(look.session.id)) for look in page.sessions]
+        return [brief_of(look, why[1] if why else None) for look, why in found], page.next
 
     async def look(self, workflow_id: str) -> WorkflowLook:
         """The workflow as it stands, with its steps and their attempts.

@@ -6,16 +6,14 @@ the journal. It is also the workflow's summary, so that listing and starting rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.codec import StoredEntry, encode
-from perdure.entry import Opaque
-from perdure.errors import StateUnreplayableError
+from perdure.codec import StoredEntry
 from perdure.fact import (
     SessionOwned,
     StepAnswered,
@@ -27,8 +25,8 @@ from perdure.fact import (
     WorkflowEnded,
     WorkflowSwitched,
 )
+from perdure.server.fold import Changes, Fold, Folded, broken
 from perdure.server.workflow.definition import plan_of
-from perdure.snapshot import read_sealed, seal
 
 SCHEMA = 1
 """The number of the serialised form *and* of what `apply` makes of a journal."""
@@ -71,11 +69,10 @@ class StepState(Struct, frozen=True, omit_defaults=True):
     approved: bool = False
 
 
-class State(Struct, frozen=True):
+class State(Folded, frozen=True):
     """What a journal up to `last_seq` comes to."""
 
     schema: int = SCHEMA
-    last_seq: int = 0
     name: str = ""
     status: Status = "running"
     why: str | None = None
@@ -94,46 +91,12 @@ class State(Struct, frozen=True):
         return {name: each.open for name, each in self.steps.items() if each.open is not None}
 
 
-def encode_state(state: State) -> bytes:
-    """The state as the bytes of a summary, sealed."""
-    return seal(encode(state))
-
-
-def decode_state(summary: bytes | None) -> State | None:
-    """The state of a summary's bytes; None where there is none that this version can read."""
-    return None if summary is None else read_sealed(summary, State, schema=SCHEMA, upcasts={})
-
-
-def fold(state: State, entries: Iterable[StoredEntry]) -> State:
-    """Applies entries in order."""
-    for stored in entries:
-        state = apply(state, stored)
-    return state
-
-
-def apply(state: State, stored: StoredEntry) -> State:
-    """The state after the journal's next entry. Entries of unknown types only move `last_seq`.
-
-    The first end of an attempt counts, and an attempt starts once: what others stored at the same
-    time changes nothing.
-
-    Raises:
-        StateUnreplayableError: a `seq` is missing, or a fact that decides cannot be read.
-
-    """
-    if stored.seq != state.last_seq + 1:
-        raise StateUnreplayableError(
-            f"seq {stored.seq} follows {state.last_seq}: an entry is missing or doubled"
-        )
-    return replace(state, last_seq=stored.seq, **_decide(state, stored))
-
-
-def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
+def _decide(state: State, stored: StoredEntry) -> Changes:
     match stored.view:
         case WorkflowDefined() as fact:
             plan = plan_of(fact)
             if plan is None:
-                raise _broken(stored, "this version cannot run what it defines")
+                raise broken(stored, "this version cannot run what it defines")
             steps = {step.id: StepState() for step in plan.workflow.steps}
             return {"name": plan.workflow.name, "steps": steps}
         case SessionOwned(principal=principal):
@@ -161,15 +124,14 @@ def _decide(state: State, stored: StoredEntry) -> dict[str, Any]:
                     known = opened[name]
                     opened[name] = StepState(attempts=known.attempts, ended_seq=known.ended_seq)
             return {"steps": opened} | _again(state)
-        case Opaque() if stored.type in _DECISIVE:
-            raise _broken(stored, f"this version cannot read its {stored.type!r}")
         case _:
-            return {}
+            raise AssertionError(stored.type)
 
 
 _DECISIVE = frozenset(
     {
         "workflow_defined",
+        "session_owned",
         "workflow_switched",
         "workflow_ended",
         "step_started",
@@ -181,7 +143,7 @@ _DECISIVE = frozenset(
 )
 
 
-def _started(state: State, stored: StoredEntry, fact: StepStarted) -> dict[str, Any]:
+def _started(state: State, stored: StoredEntry, fact: StepStarted) -> Changes:
     known = state.steps.get(fact.step, StepState())
     if known.open is not None or fact.attempt != known.attempts + 1:
         return {}
@@ -203,7 +165,7 @@ def _started(state: State, stored: StoredEntry, fact: StepStarted) -> dict[str, 
     }
 
 
-def _ended(state: State, stored: StoredEntry, fact: StepEnded) -> dict[str, Any]:
+def _ended(state: State, stored: StoredEntry, fact: StepEnded) -> Changes:
     known = state.steps.get(fact.step, StepState())
     if known.open is None or known.open.attempt != fact.attempt:
         return {}
@@ -221,13 +183,13 @@ def _ended(state: State, stored: StoredEntry, fact: StepEnded) -> dict[str, Any]
     }
 
 
-def _changed(state: State, step: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _changed(state: State, step: str, fields: Changes) -> Changes:
     if step not in state.steps or not fields:
         return {}
     return {"steps": {**state.steps, step: replace(state.steps[step], **fields)}}
 
 
-def _again(state: State) -> dict[str, Any]:
+def _again(state: State) -> Changes:
     """A workflow that was over goes on."""
     return {"status": "running", "why": None, "ended_at": None} if state.is_over else {}
 
@@ -236,5 +198,9 @@ def _cut(text: str | None) -> str | None:
     return text if text is None or len(text) <= CAUSE_CHARS else text[: CAUSE_CHARS - 1] + "…"
 
 
-def _broken(stored: StoredEntry, detail: str) -> StateUnreplayableError:
-    return StateUnreplayableError(f"the entry {stored.id!r} at seq {stored.seq}: {detail}")
+FOLD = Fold(State(), _DECISIVE, _decide)
+"""The first end of an attempt counts, and an attempt starts once: what others stored at the same
+time changes nothing."""
+
+apply, fold = FOLD.apply, FOLD.fold
+encode_state, decode_state = FOLD.encode, FOLD.decode

@@ -11,10 +11,10 @@ from perdure.server.keeping.ledger import Ledger, Reading
 from perdure.server.workflow.check import CheckOutcome
 from perdure.server.workflow.definition import Plan, plan_of
 from perdure.server.workflow.identity import started_id_of
-from perdure.server.workflow.state import State, decode_state, encode_state, fold
+from perdure.server.workflow.state import FOLD, State
 from perdure.store import Look, Session
 
-READING = Reading(State(), fold, encode_state, decode_state, WorkflowNotFoundError)
+READING = Reading(FOLD, WorkflowNotFoundError)
 
 
 class Work(Ledger[State]):
