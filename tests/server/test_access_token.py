@@ -26,8 +26,8 @@ from perdure.server.access.token_file import (
     revoke_tokens,
 )
 from perdure.server.config import Settings
-from perdure.server.http.auth import load_keyring, load_token
 from perdure.server.http.operation import OPERATIONS
+from perdure.server.own_token import load_keyring, load_token
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock
 from tests.server.live import TOKEN

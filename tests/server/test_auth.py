@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from perdure.errors import ConfigurationError
 from perdure.server import create_app
 from perdure.server.config import Settings
-from perdure.server.http.auth import load_token
+from perdure.server.own_token import load_token
 from tests.server.live import TOKEN
 from tests.server.test_app_refusals import check, serving
 

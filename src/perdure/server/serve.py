@@ -27,9 +27,9 @@ from perdure.runtimes.link import MAX_FRAME_BYTES
 from perdure.server.config import Settings
 from perdure.server.hook.setup import load_hooks
 from perdure.server.http.app import create_app
-from perdure.server.http.auth import load_keyring, load_token
 from perdure.server.http.sse import ABORT
 from perdure.server.named_loop import NamedLoops
+from perdure.server.own_token import load_keyring, load_token
 from perdure.server.plugin_setting import installed_plugins
 from perdure.server.served_store import as_journal_store, own_store
 from perdure.server.service import Service

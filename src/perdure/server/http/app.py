@@ -29,8 +29,6 @@ from perdure.server.http.auth import (
     check_right,
     grant_of,
     grant_of_request,
-    load_keyring,
-    load_token,
 )
 from perdure.server.http.guard import admit, guard
 from perdure.server.http.openapi import make_document
@@ -44,6 +42,7 @@ from perdure.server.http.shape import Operation
 from perdure.server.http.sse import DIRECT_SEND, HEADERS, send_stream
 from perdure.server.journal import JournalStore
 from perdure.server.named_loop import NamedLoops
+from perdure.server.own_token import load_keyring, load_token
 from perdure.server.plugin_setting import installed_plugins
 from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused, problem, problem_of

@@ -8,31 +8,23 @@ counts for as long.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import ipaddress
 import logging
-import os
 import re
-import secrets
 from collections.abc import Iterable
-from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import Scope
 
-from perdure.errors import ConfigurationError
 from perdure.server.access.connection import Connections
 from perdure.server.access.keyring import Keyring
 from perdure.server.access.limit import FailureLimit, RequestLimit
 from perdure.server.access.principal import RIGHTS, ROLES, Grant, Right
-from perdure.server.access.secret_file import write_secret
 from perdure.server.access.token_file import cookie_of
-from perdure.server.config import Settings
 from perdure.server.problem import Refused
-from perdure.stores.disk import Disk
 
 log = logging.getLogger("perdure.server")
 
@@ -42,7 +34,6 @@ GRANT = "perdure.grant"
 PUBLIC = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/favicon.ico"})
 _ASSETS = "/assets/"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?")
-_TOKEN = re.compile(r"[!-~]{16,512}")
 
 
 def grant_of(scope: Scope) -> Grant | None:
@@ -244,58 +235,3 @@ def _same(origin: str, netloc: str, host: str) -> bool:
     """Whether an origin is this server's own; a port that is the scheme's own may be left out."""
     port = ":443" if origin.startswith("https://") else ":80"
     return netloc.removesuffix(port) == host.removesuffix(port)
-
-
-def load_keyring(settings: Settings, own_token: str | None) -> Keyring:
-    """The tokens that count: the server's own, and those of the tokens file.
-
-    Raises:
-        ConfigurationError: the file is not in order, or there would be no token at all.
-
-    """
-    keyring = Keyring(own_token, settings.tokens_path)
-    keyring.load()
-    if not keyring.count:
-        raise ConfigurationError(
-            f"{str(settings.tokens_path)!r} has no token, so nobody could come in: make one with "
-            "perdure token add"
-        )
-    return keyring
-
-
-def load_token(settings: Settings) -> str | None:
-    """The server's own token: the one that was set, or the one in the data folder.
-
-    At first start one is made, and kept in a file that only its owner can read. Beyond loopback
-    nobody comes in with a token that nobody chose: there is none unless it was set.
-
-    Raises:
-        ConfigurationError: the file is there and is no token, or cannot be read or written.
-
-    """
-    if settings.token is not None:
-        return settings.token
-    if not settings.is_loopback:
-        return None
-    path = Path(settings.data) / "token"
-    try:
-        Disk().make_folder(os.path.abspath(settings.data))
-        if not os.path.lexists(path):  # else a full or read-only disk is no obstacle
-            with contextlib.suppress(FileExistsError):
-                # By a link: two first starts at once agree on one token.
-                write_secret(path, secrets.token_urlsafe(32) + "\n", put=os.link)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace") as file:
-            os.fchmod(file.fileno(), 0o600)
-            token = file.read(1024).strip()
-    except OSError as error:
-        raise ConfigurationError(
-            f"the token cannot be kept in {str(path)!r}: {error.strerror}; choose another folder "
-            "with --data, or set PERDURE_TOKEN"
-        ) from error
-    if not _TOKEN.fullmatch(token):
-        raise ConfigurationError(
-            f"{str(path)!r} holds no token (16 to 512 visible characters); delete it to get a new "
-            "one"
-        )
-    return token
