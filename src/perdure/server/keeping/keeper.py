@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from perdure import clock
@@ -28,10 +29,20 @@ AT_ONCE = 32
 """How many are attended to at the same time."""
 
 MOST_RETRY_S = 300.0
+FIND_AGAIN_S = 5.0
+"""After how long one is looked for again that a store could not be asked for."""
 
 _REFUSALS = (StoreError, UnrecoverableError)
 
 K = TypeVar("K", bound=Ledger[Any])
+
+
+class _Call(IntEnum):
+    """What one is called for: to see whether others wrote to it, to look for ends, for all."""
+
+    NEWS = 0
+    ENDS = 1
+    ALL = 2
 
 
 class Keeper(ABC, Generic[K]):
@@ -48,13 +59,14 @@ class Keeper(ABC, Generic[K]):
         self._kept: dict[str, K] = {}
         self._watched: dict[str, set[str]] = {}
         self._watching: dict[str, frozenset[str]] = {}
-        self._wanted: dict[str, bool] = {}
+        self._wanted: dict[str, _Call] = {}
         self._stale: set[str] = set()
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self._is_keeping = False
+        self._unsubscribe: Callable[[], None] | None = None
         self._context = contextvars.copy_context()
-        self._told: dict[str, tuple[str, int]] = {}
+        self._told: dict[str, tuple[str, int, str | None]] = {}
         self.lost: dict[str, tuple[Session, str]] = {}
         """Those whose journal cannot be read, and why."""
         self.on_change: Callable[[K], object] | None = None
@@ -94,11 +106,11 @@ class Keeper(ABC, Generic[K]):
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
         """Keeps them inside the block: what was left open goes on, what is due starts."""
-        ends = [
-            self._store.subscribe(self._session_grew),
-            self.journals.subscribe(self._journal_grew),
-        ]
+        self._hear_of_journals()
+        unsubscribe = self._store.subscribe(self._session_grew)
         self._is_keeping = True
+        for name in tuple(self._stale):
+            self._call(name, _Call.NEWS)
         for one in self.kept():
             self.settle(one)
             if self.is_open(one):
@@ -108,8 +120,10 @@ class Keeper(ABC, Generic[K]):
             yield
         finally:
             self._is_keeping = False
-            for end in ends:
-                end()
+            unsubscribe()
+            if self._unsubscribe is not None:
+                self._unsubscribe()
+                self._unsubscribe = None
             tasks = [keeping_time, *self._attending.values()]
             for task in tasks:
                 task.cancel()
@@ -118,10 +132,13 @@ class Keeper(ABC, Generic[K]):
     async def load(self) -> None:
         """Reads which there are, by their summaries; O(those that were ever made).
 
+        What others write from here on is noticed, and read when they are kept.
+
         Raises:
             StoreError: the store cannot be read.
 
         """
+        self._hear_of_journals()
         after: str | None = None
         while True:
             page = await self.journals.list_sessions(limit=PAGE, after=after)
@@ -132,11 +149,17 @@ class Keeper(ABC, Generic[K]):
                 return
             await asyncio.sleep(0)  # a page is enough at a time for an event loop that serves
 
+    def _hear_of_journals(self) -> None:
+        if self._unsubscribe is None:
+            self._unsubscribe = self.journals.subscribe(self._journal_grew)
+
     async def _load_one(self, look: Look) -> None:
         session = look.session
         if self.has(session):
             return
         try:
+            if look.damage is not None:
+                raise UnrecoverableError(look.damage)
             one = await self.read(look)
         except UnrecoverableError as error:
             self._log.error("%s %r is unrecoverable: %s", self.kind, session.id, error)
@@ -201,9 +224,12 @@ class Keeper(ABC, Generic[K]):
 
     def call(self, name: str, *, thorough: bool) -> None:
         """Attends to it soon; once, however often it is called meanwhile."""
+        self._call(name, _Call.ALL if thorough else _Call.ENDS)
+
+    def _call(self, name: str, call: _Call) -> None:
         if not self._is_keeping:
             return
-        self._wanted[name] = thorough or self._wanted.get(name, False)
+        self._wanted[name] = max(call, self._wanted.get(name, call))
         if name not in self._attending:
             # A hint comes from a store's thread: the clock is that of whoever made the keeper.
             context = self._context.copy()
@@ -212,40 +238,47 @@ class Keeper(ABC, Generic[K]):
     async def _attend(self, name: str) -> None:
         try:
             while name in self._wanted:
-                thorough = self._wanted.pop(name)
+                call = self._wanted.pop(name)
                 async with self._room:
-                    await self._attend_once(name, thorough=thorough)
+                    await self._attend_once(name, call)
         finally:
             del self._attending[name]
 
-    async def _attend_once(self, name: str, *, thorough: bool) -> None:
-        is_stale = name in self._stale
-        self._stale.discard(name)
+    async def _attend_once(self, name: str, call: _Call) -> None:
         one = self._kept.get(name)
-        if one is None:
-            if is_stale:
-                await self.find(name)
-            return
-
-        async def step() -> None:
-            if is_stale:
-                await one.catch_up()
-            one.retry_at = None
-            now = clock.now()
-            await decide_anew(lambda: self.advance(one, now, thorough=thorough))
-
         try:
-            await self.hold(one, step)
+            if one is None:
+                if name in self._stale:
+                    await self.find(name)
+                return
+            kept = one  # for the closure
+            await self.hold(one, lambda: self._step(kept, call))
         except PerdureError as error:
-            if not one.is_gone:
+            if one is None or not one.is_gone:
                 self._log.warning("%s %r, trying again: %s", self.kind, name, error)
-            elif is_stale:
-                await self.find(name)  # one that was made anew has its id now
+            else:
+                await self.find(name)  # one that was made anew may have its id now
         except Exception:  # outermost frame of one: its fault must not end the others
             self._log.exception("%s %r", self.kind, name)
 
+    async def _step(self, one: K, call: _Call) -> None:
+        if one.name in self._stale:
+            known_seq = one.state.last_seq
+            self._stale.discard(one.name)  # first: what comes from here on is another hint
+            try:
+                await one.catch_up()
+            except PerdureError:
+                self._stale.add(one.name)
+                raise
+            if call is _Call.NEWS and one.state.last_seq == known_seq:
+                return
+        one.retry_at = None
+        await self.advance(one, clock.now(), thorough=call is _Call.ALL)
+
     async def hold(self, one: K, step: Callable[[], Awaitable[None]]) -> None:
         """Runs a step of it under its lock, and sees to what follows from it.
+
+        Where others were faster the step is run again: what they did is known by then.
 
         Raises:
             PerdureError: the reading's `not_found`: it is gone. And what the step raises.
@@ -255,7 +288,7 @@ class Keeper(ABC, Generic[K]):
             if one.is_gone:
                 raise one.reading.not_found(one.name)
             try:
-                await step()
+                await decide_anew(step)
                 one.failures = 0
             except Exception as error:
                 if one.is_gone:
@@ -282,7 +315,7 @@ class Keeper(ABC, Generic[K]):
         self._tell(one)
 
     def _tell(self, one: K) -> None:
-        state = (one.incarnation, one.state.last_seq)
+        state = (one.incarnation, one.state.last_seq, one.damage)
         if self.on_change is not None and self._told.get(one.name) != state:
             self.on_change(one)
         self._told[one.name] = state
@@ -306,16 +339,17 @@ class Keeper(ABC, Generic[K]):
 
     def _journal_grew(self, name: str) -> None:
         """Others may have written to it, or it is new here."""
-        one = self._kept.get(name)
-        if one is None or not one.lock.locked():
-            self._stale.add(name)
-            self.call(name, thorough=False)
+        self._stale.add(name)
+        self._call(name, _Call.NEWS)
 
     async def find(self, name: str) -> None:
-        """Looks for one that others made, or deleted."""
+        """Looks for one that others made, or deleted; again later, where the store refuses."""
+        self._stale.discard(name)
         try:
             await self._load_one(await self.journals.look(name))
         except SessionNotFoundError:
             self.forget(name)
-        except PerdureError as error:
-            self._log.warning("%s %r cannot be read: %s", self.kind, name, error)
+        except StoreError as error:
+            self._log.warning("%s %r cannot be read, trying again: %s", self.kind, name, error)
+            self._stale.add(name)
+            self.timer.set(name, clock.now() + timedelta(seconds=FIND_AGAIN_S))

@@ -21,6 +21,7 @@ from perdure.errors import (
     SessionDeletedError,
     SessionNotFoundError,
     StoreError,
+    UnrecoverableError,
 )
 from perdure.fact import Fact
 from perdure.run import complete
@@ -111,6 +112,8 @@ class Ledger(Generic[S]):
         self.failures = 0
         self.retries = 0
         self.retry_at: datetime | None = None
+        self.damage: str | None = None
+        """Why its journal cannot be read any more, as far as is known."""
 
     @property
     def name(self) -> str:
@@ -145,6 +148,9 @@ class Ledger(Generic[S]):
             raise
         except (SessionDeletedError, SessionNotFoundError) as error:
             raise self._gone() from error
+        except UnrecoverableError as error:
+            self.damage = str(error)
+            raise
         except StoreError:
             await self.catch_up()
             raise
@@ -175,12 +181,16 @@ class Ledger(Generic[S]):
         """
         try:
             look = await self.store.look(self.name)
+            if look.session.incarnation != self.incarnation:
+                raise self._gone()
+            if look.last_seq > self.state.last_seq:
+                self.state = await self.reading.state_of(self.store, look, self.state)
         except SessionNotFoundError as error:
             raise self._gone() from error
-        if look.session.incarnation != self.incarnation:
-            raise self._gone()
-        if look.last_seq > self.state.last_seq:
-            self.state = await self.reading.state_of(self.store, look, self.state)
+        except UnrecoverableError as error:
+            self.damage = str(error)
+            raise
+        self.damage = None
 
     def _gone(self) -> PerdureError:
         self.is_gone = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
-from perdure.errors import EntryNotFoundError
+from perdure.errors import EntryNotFoundError, SessionDeletedError
 from perdure.fact import RunReason, TurnEnded
 from perdure.server.journal import JournalStore
 from perdure.server.keeping.port import Sessions
@@ -93,7 +93,7 @@ async def outcome_of(
     a turn that runs here.
 
     Raises:
-        SessionNotFoundError: the session was deleted.
+        SessionNotFoundError, SessionDeletedError: the session was deleted, and maybe made anew.
         StoreError, UnrecoverableError: it cannot be told.
 
     """
@@ -104,8 +104,10 @@ async def outcome_of(
     assert run.incarnation is not None
     end = await find_end(store, session_id, run.incarnation, turn_id)
     if end is None and not is_looked_at:
+        await _check_same(store, session_id, run.incarnation)
         return Going("running")
     look = await sessions.look(session_id)
+    await _check_same(store, session_id, run.incarnation)
     last = look.last_turn
     is_last = look.turn is None and last is not None and last.turn_id == turn_id
     if end is not None:
@@ -122,6 +124,11 @@ async def outcome_of(
     if await _has(store, session_id, turn_id):
         return Going("running")
     return Ended("discarded", "its message was discarded while it waited")
+
+
+async def _check_same(store: JournalStore, session_id: str, incarnation: str) -> None:
+    if (await store.load_session(session_id)).incarnation != incarnation:
+        raise SessionDeletedError(session_id, incarnation)
 
 
 def _ended(end: TurnEnded, *, is_last: bool) -> Ended:

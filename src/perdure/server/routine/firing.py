@@ -85,6 +85,7 @@ class Firing:
 
     async def advance(self, routine: Routine, now: datetime, *, thorough: bool) -> None:
         """As `Keeper.advance`, for one whose lock is held."""
+        routine.forget_ended()
         left_over = [run.run_id for run in routine.state.runs if _is_left_over(routine, run)]
         going = await self._go_on(routine, now, thorough=thorough)
         if self._sessions.is_closing:
@@ -104,7 +105,7 @@ class Firing:
 
         Raises:
             RoutineBusyError: a run has not ended, and runs do not overlap; nothing stored.
-            AppendRejectedError: it was asked for before. And what `advance` raises.
+            PerdureError: as `advance`.
 
         """
         going = await self._go_on(routine, now, thorough=True)
@@ -214,14 +215,18 @@ class Firing:
                     f"the last turn of session {session_id!r} is in quarantine: the server died in "
                     "it too often; send it a message that completes, then resume the routine"
                 )
-        sent = await self._sessions.send(
-            session_id, definition.parts, idempotency_key=key, source="routine"
-        )
+        if is_accepted:  # before a crash; what the routine says may be something else by now
+            message_id, turn_id, may_wait = message_id_of(incarnation, key), None, True
+        else:
+            sent = await self._sessions.send(
+                session_id, definition.parts, idempotency_key=key, source="routine"
+            )
+            message_id, turn_id, may_wait = sent.message_id, sent.turn_id, sent.queued
         routine.retries = 0
         routine.own_runs.add(run.run_id)
-        if sent.queued:
+        if may_wait:
             routine.queued_runs.add(run.run_id)
-        return await _started(routine, run, session_id, incarnation, sent.message_id, sent.turn_id)
+        return await _started(routine, run, session_id, incarnation, message_id, turn_id)
 
     async def _session_of(
         self, routine: Routine, definition: Definition, run: Run
@@ -325,8 +330,6 @@ class Firing:
         if routine.state.run(run.run_id) is None:
             return
         await routine.append(_ended(routine, run, reason, cause))
-        routine.own_runs.discard(run.run_id)
-        routine.queued_runs.discard(run.run_id)
         said = f"run {run.run_id} of routine {routine.routine_id!r}: {reason}"
         _log.info("%s%s", said, f": {cause}" if cause else "")
 

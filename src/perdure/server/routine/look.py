@@ -60,7 +60,8 @@ class RunLook(Struct, frozen=True):
 class RoutineLook(Struct, frozen=True):
     """A routine as it stands. `done`: it is enabled, and nothing more will be due.
 
-    Of one that is `unrecoverable` nothing is known but its id, and `why`. `next_due` are the next
+    Of one that is `unrecoverable`, and was so when the server started, nothing is known but its id,
+    and `why`. `next_due` are the next
     five due times, in UTC; jitter comes on top. `running` are the runs that have not ended.
     `session_id` None: each run has a session of its own.
     """
@@ -108,12 +109,15 @@ def look_at(routine: Routine) -> RoutineLook:
     if state.status == "enabled" and state.after is not None:
         due = definition.schedule.upcoming(state.after, SHOWN)
     status: Status = "done" if state.status == "enabled" and not due else state.status
+    why = state.why
+    if routine.damage is not None:
+        status, why = "unrecoverable", routine.damage
     parts: list[Any] = msgspec.json.decode(encode(list(definition.parts)))
     return RoutineLook(
         routine_id=routine.routine_id,
         created_at=routine.session.created_at,
         status=status,
-        why=state.why,
+        why=why,
         says=say(definition.schedule),
         cron=definition.cron,
         zone=definition.zone,

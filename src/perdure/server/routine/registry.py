@@ -7,15 +7,13 @@ principal who made it; `owner` is kept with it, and whoever knows principals che
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Literal
 
 from msgspec.structs import replace
 
 from perdure import clock
 from perdure.errors import (
-    AppendRejectedError,
     InvalidRoutineError,
     RoutineExistsError,
     RoutineNotFoundError,
@@ -105,13 +103,12 @@ class RoutineRegistry:
         self._check_open()
         routine_id = clock.new_id() if routine_id is None else check_routine_id(routine_id)
         now = clock.now()
-        definition = define(routine_id, wanted, now)
-        if origin == "api" and definition.schedule.next_after(now) is None:
-            raise InvalidRoutineError("schedule", "it is never due: its time is in the past")
-        definition = replace(definition, owner=owner, origin=origin)
+        definition = replace(define(routine_id, wanted, now), owner=owner, origin=origin)
         known = self._known(routine_id)
         if known is not None:
             return self._same(known, definition), False
+        if origin == "api" and definition.schedule.next_after(now) is None:
+            raise InvalidRoutineError("schedule", "it is never due: its time is in the past")
         definition = await self._resolve(definition, scope)
         facts: list[Fact] = [definition.as_fact(now)]
         if status == "paused":
@@ -166,7 +163,9 @@ class RoutineRegistry:
         With a `scope` those of this principal. O(limit) looks; a routine whose journal cannot be
         read is among them, for who has all of them.
         """
-        kept = {each.routine_id for each in self.keeper.kept() if _is_of(each, scope)}
+        kept = {
+            each.routine_id for each in self.keeper.kept() if scope is None or each.owner == scope
+        }
         ids = sorted(kept if scope is not None else kept | self.keeper.lost.keys())
         found = [each for each in ids if after is None or each > after]
         shown = [self._look(each) for each in found[:limit]]
@@ -195,7 +194,7 @@ class RoutineRegistry:
         """
         if scope is None:
             return
-        if routine_id in self.keeper.lost or not _is_of(self.keeper.get(routine_id), scope):
+        if routine_id in self.keeper.lost or self.keeper.get(routine_id).owner != scope:
             raise RoutineNotFoundError(routine_id)
 
     async def change(
@@ -245,7 +244,7 @@ class RoutineRegistry:
             made = define(routine.routine_id, wanted, now, None if whole else known)
             if whole:
                 made = replace(made, owner=known.owner, origin=known.origin)
-            is_new_schedule = _timing(made) != _timing(known)
+            is_new_schedule = made.schedule != known.schedule
             if is_new_schedule and not whole and made.schedule.next_after(now) is None:
                 raise InvalidRoutineError("schedule", "it is never due: its time is in the past")
             if state.status == "stopped" and status == "enabled":
@@ -318,8 +317,7 @@ class RoutineRegistry:
 
         async def step() -> None:
             if await load_run(routine, fired_id) is None:
-                with suppress(AppendRejectedError):  # on another node it was asked for, just now
-                    await self.keeper.firing.ask(routine, fired, now)
+                await self.keeper.firing.ask(routine, fired, now)
 
         await self.keeper.hold(routine, step)
         run = await load_run(routine, fired_id)
@@ -343,14 +341,3 @@ class RoutineRegistry:
     def _check_open(self) -> None:
         if self._sessions.is_closing:
             raise ServerClosingError
-
-
-def _is_of(routine: Routine, scope: str | None) -> bool:
-    definition = routine.state.definition
-    return scope is None or (definition is not None and definition.owner == scope)
-
-
-def _timing(definition: Definition) -> tuple[object, ...]:
-    schedule = definition.schedule
-    at: datetime | None = schedule.at
-    return (schedule.cron, schedule.zone, schedule.every_s, schedule.starts_at, at)

@@ -39,6 +39,12 @@ class Routine(Ledger[State]):
         """The principal whose it is; None: the admins'."""
         return None if self.state.definition is None else self.state.definition.owner
 
+    def forget_ended(self) -> None:
+        """Keeps nothing of runs that have ended, whoever ended them."""
+        still_open = {run.run_id for run in self.state.runs}
+        self.own_runs &= still_open
+        self.queued_runs &= still_open
+
     def next_start(self) -> datetime | None:
         """When its next run may start."""
         if self._next is None or self._next[0] is not self.state:

@@ -65,7 +65,7 @@ async def apply_table(registry: RoutineRegistry, wanted: Mapping[str, Wanted]) -
 
 
 async def _apply(registry: RoutineRegistry, name: str, wanted: Wanted) -> None:
-    known = {each.routine_id: each for each in registry.keeper.kept()}.get(name)
+    known = registry.keeper.find_kept(name)
     if known is None:
         await registry.create(name, wanted, origin="configuration")
         return

@@ -23,7 +23,6 @@ from perdure.errors import (
     PerdureError,
     QueuedMessageNotFoundError,
     ServerClosingError,
-    SessionDeletedError,
     StoreError,
     UnrecoverableError,
     WorkflowNotFoundError,
@@ -40,6 +39,7 @@ from perdure.server.workflow.check import (
     Functions,
     Toolboxes,
     name_of,
+    outcome_of_check,
     run_check,
 )
 from perdure.server.workflow.identity import (
@@ -81,6 +81,7 @@ class Advance:
 
     async def advance(self, work: Work, now: datetime, *, thorough: bool) -> None:
         """As `Keeper.advance`, for one whose lock is held."""
+        work.forget_ended()
         has_moved = True
         while has_moved and not work.state.is_over and not self._sessions.is_closing:
             has_moved = False
@@ -99,7 +100,7 @@ class Advance:
         """Runs one step of one attempt; a store that refuses is asked again later."""
         try:
             return await step
-        except (ServerClosingError, SessionDeletedError):
+        except ServerClosingError:
             return False
         except (WorkflowNotFoundError, AppendConflictError, UnrecoverableError):
             raise
@@ -117,26 +118,22 @@ class Advance:
         """Stores the next attempt's start, and sends its message."""
         step = work.plan.workflow.step(name)
         number = work.state.steps[name].attempts + 1
-        fact_id = started_id_of(work.incarnation, name, number)
         try:
             prompt = await prompt_of(work, step, number)
+        except TemplateProblem as problem:
+            return await self._fail_to_start(work, name, number, "template_failed", str(problem))
+        try:
             session_id, incarnation = await self._session(work, step)
-        except (StoreError, UnrecoverableError, ServerClosingError):
+        except (StoreError, ServerClosingError):
             raise
-        except (TemplateProblem, PerdureError) as error:
-            await work.append(StepStarted(id=fact_id, step=name, attempt=number))
-            attempt = work.state.steps[name].open
-            if attempt is not None and attempt.attempt == number:
-                is_template = isinstance(error, TemplateProblem)
-                reason = "template_failed" if is_template else "failed"
-                await self._end(work, name, attempt, reason, str(error))
-            return True
+        except PerdureError as error:  # its runtime is not there, its session is damaged
+            return await self._fail_to_start(work, name, number, "failed", str(error))
         key = message_key_of(work.incarnation, name, number)
         message_id = message_id_of(incarnation, key)
         turn_id = turn_id_of(incarnation, message_id)
         await work.append(
             StepStarted(
-                id=fact_id,
+                id=started_id_of(work.incarnation, name, number),
                 step=name,
                 attempt=number,
                 session_id=session_id,
@@ -149,6 +146,17 @@ class Advance:
         attempt = work.state.steps[name].open
         if attempt is not None and attempt.attempt == number:
             await self._send(work, name, attempt, prompt)
+        return True
+
+    async def _fail_to_start(
+        self, work: Work, name: str, number: int, reason: str, cause: str
+    ) -> bool:
+        """Stores an attempt that ended before anything could be sent."""
+        fact_id = started_id_of(work.incarnation, name, number)
+        await work.append(StepStarted(id=fact_id, step=name, attempt=number))
+        attempt = work.state.steps[name].open
+        if attempt is not None and attempt.attempt == number:
+            await self._end(work, name, attempt, reason, cause)
         return True
 
     async def _session(self, work: Work, step: Step) -> tuple[str, str]:
@@ -256,13 +264,15 @@ class Advance:
         """Stores the attempt's end, after its check, where its turn completed; whether it did."""
         assert attempt.session_id is not None
         assert attempt.turn_id is not None
+        task = work.checks.get((name, attempt.attempt))
+        if task is not None and not task.done() and work.state.status != "cancelling":
+            return False
         try:
             seen = await look_at_turn(self._store, attempt.session_id, attempt.turn_id)
         except GONE:
             seen = Seen()
         check = work.plan.workflow.step(name).check
         if found.reason == "completed" and check is not None:
-            task = work.checks.get((name, attempt.attempt))
             if work.state.status == "cancelling":
                 if task is not None:
                     del work.checks[name, attempt.attempt]
@@ -273,8 +283,6 @@ class Advance:
                 )
             if task is None:
                 self._begin_check(work, name, attempt, check, seen)
-                return False
-            if not task.done():
                 return False
             return await self._end_checked(work, name, attempt, check, task, seen)
         reason: str = found.reason
@@ -327,9 +335,7 @@ class Advance:
         seen: Seen,
     ) -> bool:
         del work.checks[name, attempt.attempt]
-        if task.cancelled():
-            return False
-        found = task.result()
+        found = outcome_of_check(task)
         fact = StepChecked(
             step=name,
             attempt=attempt.attempt,
@@ -367,9 +373,6 @@ class Advance:
             retry_at=due,
         )
         await work.append(*before, end)
-        if attempt.turn_id is not None:
-            work.sent.discard(attempt.turn_id)
-            work.queued.discard(attempt.turn_id)
         said = f"workflow {work.name!r}, step {name!r}, attempt {attempt.attempt}: {reason}"
         _log.info("%s%s", said, f": {cause}" if cause else "")
         return True

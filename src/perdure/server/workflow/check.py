@@ -135,6 +135,17 @@ async def run_check(
     return CheckOutcome(passed, tail(said, OUTPUT_CHARS), round(clock.monotonic() - began, 3))
 
 
+def outcome_of_check(task: asyncio.Task[CheckOutcome]) -> CheckOutcome:
+    """What a check that is over found; of one that failed by itself nothing can be said."""
+    if task.cancelled():
+        return CheckOutcome(False, "the check was cut off", 0.0, could_run=False)
+    error = task.exception()
+    if error is None:
+        return task.result()
+    said = f"the check failed by itself: {type(error).__name__}: {error}"
+    return CheckOutcome(False, said, 0.0, could_run=False)
+
+
 async def _run_command(check: Check, toolbox: Toolbox, key: str) -> tuple[bool, str]:
     arguments = {"command": check.command, "timeout_s": min(check.timeout_s, 86400.0)}
     call = ToolCall(key, "run_command", arguments)

@@ -84,7 +84,7 @@ class Keeper(keeper.Keeper[Work]):
 
     def wake_at(self, one: Work) -> datetime | None:
         """When an attempt is due, or has had its time, or a store is asked again."""
-        due = due_at(one.plan, one.state)
+        due = due_at(one.plan, one.state, checked={name for name, _ in one.checks})
         if due is not None:  # what is due and did not start waits for something else
             due = max(due, clock.now() + AGAIN)
         times = [time for time in (due, one.retry_at) if time is not None]

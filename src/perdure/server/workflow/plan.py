@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from perdure.fact import WorkflowReason
@@ -22,9 +22,7 @@ def ready(plan: Plan, state: State, now: datetime) -> Sequence[str]:
     """The steps that start now, in order; what their sessions and `parallel` allow."""
     if state.status != "running":
         return ()
-    running = state.open_attempts
-    busy = {plan.workflow.step(name).session for name in running} - {None}
-    room = plan.workflow.parallel - len(running)
+    busy, room = _taken(plan, state)
     found: list[str] = []
     for step in plan.workflow.steps:
         if len(found) >= room:
@@ -41,6 +39,13 @@ def ready(plan: Plan, state: State, now: datetime) -> Sequence[str]:
         if step.session is not None:
             busy.add(step.session)
     return found
+
+
+def _taken(plan: Plan, state: State) -> tuple[set[str | None], int]:
+    """The shared sessions that open attempts have, and how many more may run."""
+    running = state.open_attempts
+    busy = {plan.workflow.step(name).session for name in running} - {None}
+    return busy, plan.workflow.parallel - len(running)
 
 
 def waiting(plan: Plan, state: State) -> Sequence[str]:
@@ -96,19 +101,27 @@ def outcome(plan: Plan, state: State) -> tuple[WorkflowReason, str | None] | Non
     return None
 
 
-def due_at(plan: Plan, state: State) -> datetime | None:
-    """When something is due: an attempt after its wait, or an attempt's limit."""
+def due_at(plan: Plan, state: State, *, checked: Collection[str] = ()) -> datetime | None:
+    """When something is due: an attempt after its wait, or an attempt's limit.
+
+    What waits for another attempt's end is due by that, and at no time. The limits of those that
+    are `checked` are over: a check has one of its own.
+    """
     if state.is_over:
         return None
+    busy, room = _taken(plan, state)
     times: list[datetime] = []
     for name, known in state.steps.items():
         if known.open is not None:
-            if (deadline := deadline_of(plan, state, name)) is not None:
+            deadline = deadline_of(plan, state, name)
+            if deadline is not None and name not in checked:
                 times.append(deadline)
         elif (
             known.status == "retrying"
             and known.retry_at is not None
             and state.status == "running"
+            and room > 0
+            and plan.workflow.step(name).session not in busy
             and _is_wanted(plan, state, name)
         ):
             times.append(known.retry_at)

@@ -43,8 +43,10 @@ async def prompt_of(work: Work, step: Step, attempt: int) -> str:
 
     """
     values = first_values(work.plan.workflow, work.name, work.plan.inputs)
-    values["steps"] = Named({each: await _said(work, each) for each in work.state.steps})
-    if step.id in work.plan.undoes:
+    is_undo = step.id in work.plan.undoes
+    taken = work.state.steps if is_undo else work.plan.needs[step.id]
+    values["steps"] = Named({each: await _said(work, each) for each in taken})
+    if is_undo:
         values["failed"] = await _failed(work, step)
     earlier = await work.end_of(step.id) if attempt > 1 else None
     made = await asyncio.to_thread(_render, work, step, attempt, values, earlier)

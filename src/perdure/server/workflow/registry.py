@@ -24,7 +24,6 @@ from perdure.errors import (
 from perdure.fact import Fact, StepAnswered, StepSkipped, StepsReopened, WorkflowSwitched
 from perdure.run import complete
 from perdure.server.journal import JournalStore
-from perdure.server.keeping.ledger import decide_anew
 from perdure.server.keeping.port import Sessions
 from perdure.server.workflow.check import Functions, Toolboxes
 from perdure.server.workflow.definition import (
@@ -39,6 +38,7 @@ from perdure.server.workflow.look import WorkflowBrief, WorkflowLook, brief_of, 
 from perdure.server.workflow.plan import waiting
 from perdure.server.workflow.state import DONE
 from perdure.server.workflow.work import Work, create_work, load_work
+from perdure.store import Look
 from perdure.workflow import Workflow
 
 
@@ -142,9 +142,14 @@ class WorkflowRegistry:
 
         """
         page = await self._journals.list_sessions(limit=limit, after=after, owner=scope)
-        lost = self.keeper.lost
-        found = [(look, lost.get(look.session.id)) for look in page.sessions]
-        return [brief_of(look, why[1] if why else None) for look, why in found], page.next
+        return [brief_of(each, self._why_lost(each)) for each in page.sessions], page.next
+
+    def _why_lost(self, look: Look) -> str | None:
+        """Why its journal cannot be read, as far as is known."""
+        kept, lost = self.keeper.find_kept(look.session.id), self.keeper.lost
+        if kept is not None:
+            return kept.damage
+        return lost[look.session.id][1] if look.session.id in lost else None
 
     async def look(self, workflow_id: str) -> WorkflowLook:
         """The workflow as it stands, with its steps and their attempts.
@@ -365,7 +370,7 @@ class WorkflowRegistry:
     async def _command(
         self, workflow_id: str, decide: Callable[[Work], Sequence[Fact]]
     ) -> WorkflowLook:
-        """Decides, and stores what was decided; decides anew where others were faster."""
+        """Decides, and stores what was decided; where others were faster, anew (`Keeper.hold`)."""
         self._check_open()
         work = await self._load(workflow_id)
 
@@ -373,7 +378,7 @@ class WorkflowRegistry:
             if facts := decide(work):
                 await work.append(*facts)
 
-        await self.keeper.hold(work, lambda: decide_anew(step))
+        await self.keeper.hold(work, step)
         if not work.state.is_over:
             self.keeper.add(work)
             self.keeper.call(workflow_id, thorough=True)

@@ -25,9 +25,9 @@ class Work(Ledger[State]):
     def __init__(self, store: JournalStore, session: Session, state: State, plan: Plan) -> None:
         super().__init__(store, session, state)
         self.plan = plan
-        self.sent: set[str] = set()
+        self.sent: set[str | None] = set()
         """The turns whose message was accepted, as far as this process knows."""
-        self.queued: set[str] = set()
+        self.queued: set[str | None] = set()
         """The turns whose message waits behind somebody's turn, as far as it is known."""
         self.checks: dict[tuple[str, int], asyncio.Task[CheckOutcome]] = {}
         """The checks that run here, by step and attempt."""
@@ -53,6 +53,12 @@ class Work(Ledger[State]):
         except EntryNotFoundError:
             return None
         return view if isinstance(view, StepStarted) else None
+
+    def forget_ended(self) -> None:
+        """Keeps nothing of attempts that have ended, whoever ended them."""
+        still_open = {each.turn_id for each in self.state.open_attempts.values()}
+        self.sent &= still_open
+        self.queued &= still_open
 
     def cancel_checks(self) -> None:
         """Ends the checks that run; their commands are ended, too."""
