@@ -36,6 +36,13 @@ def test_all_names_everything_that_is_imported() -> None:
     assert public == set(perdure.__all__)
 
 
+def test_every_error_of_the_style_is_a_name_of_perdure() -> None:
+    """All but those that only a server raises; a hook's and a runtime's leave a loop, too."""
+    for name in ("HookRefusedError", "HookFailedError", "RuntimeLostError"):
+        assert issubclass(getattr(perdure, name), perdure.PerdureError)
+        assert name in perdure.__all__
+
+
 def documented(name: str, value: object) -> Iterator[str]:
     """The public classes and functions under a name that have no docstring."""
     if not (inspect.isclass(value) or inspect.isfunction(value)):

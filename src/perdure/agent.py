@@ -33,15 +33,13 @@ from perdure.errors import (
     NoLoopError,
     SessionBusyError,
     SessionClosedError,
-    SessionExistsError,
-    SessionNotFoundError,
 )
 from perdure.events import (
     AgentEnd,
     AgentStart,
     LifecycleEvent,
+    Publish,
     Publisher,
-    PublishesEvents,
     SessionBranched,
     SessionCompacted,
     SessionForked,
@@ -52,7 +50,7 @@ from perdure.handle import Run
 from perdure.loop import LoopFactory, as_factory
 from perdure.run import Driver, Emit, summarise
 from perdure.store import Receipt, Session, Store
-from perdure.transcript import Transcript
+from perdure.transcript import Transcript, load_or_create
 from perdure.view import model_view, transcript_view
 
 _log = logging.getLogger("perdure")
@@ -66,7 +64,7 @@ async def open_agent(
     loop: LoopFactory | None = None,
     *,
     store: Store | None = None,
-    publisher: Publisher | None = None,
+    publisher: Publisher | Publish | None = None,
     compact_at: float | None = None,
 ) -> DurableAgent:
     """Opens a session: one that exists is resumed where it stands, an unknown id is created.
@@ -95,46 +93,40 @@ async def open_agent(
 
         store = MemoryStore()
     session_id = clock.new_id() if session_id is None else session_id
-    session = await _load_or_create(store, session_id)
-    entries = await store.load_entries(session_id)
-    agent = DurableAgent(store, session, entries, loop=loop, publisher=publisher)
+    session, entries = await load_or_create(store, session_id)
+    agent = DurableAgent(
+        store, session_id, entries, session=session, loop=loop, publisher=publisher
+    )
     agent._compact_at = compact_at
     agent._publish(SessionInit(session_id, agent.leaf_id))
     return agent
 
 
-async def _load_or_create(store: Store, session_id: str) -> Session:
-    try:
-        return await store.load_session(session_id)
-    except SessionNotFoundError:
-        pass
-    try:
-        return await store.create_session(session_id)
-    except SessionExistsError:
-        return await store.load_session(session_id)
-
-
 class DurableAgent:
     """A session, open: made by `perdure.open`. Its verbs may be called from many tasks at once.
 
-    `session` is the identity of what is open; `leaf_id` the tree entry that the next one grows
-    from, None in an empty session.
+    `session` is the identity of what is open, None where the store has no `load_session` and the
+    session was there; `leaf_id` the tree entry that the next one grows from, None in an empty
+    session.
     """
 
     def __init__(
         self,
         store: Store,
-        session: Session,
+        session_id: str,
         entries: Sequence[StoredEntry],
         *,
+        session: Session | None,
         loop: LoopFactory | None,
-        publisher: Publisher | None,
+        publisher: Publisher | Publish | None,
     ) -> None:
         self.session = session
+        self._session_id = session_id
         self._store = store
         self._loop = loop
         self._publisher = publisher
-        self._transcript = Transcript(store, session, entries)
+        incarnation = None if session is None else session.incarnation
+        self._transcript = Transcript(store, session_id, entries, incarnation=incarnation)
         self._run: Run | None = None
         self._compact_at: float | None = None
         self._moves: list[str | None] = []
@@ -143,7 +135,7 @@ class DurableAgent:
     @property
     def session_id(self) -> str:
         """The session's id."""
-        return self.session.id
+        return self._session_id
 
     @property
     def leaf_id(self) -> str | None:
@@ -290,7 +282,12 @@ class DurableAgent:
         session = await self._store.create_session(new_id, parent_id=self.session_id, entries=path)
         stored = [StoredEntry(seq, entry) for seq, entry in enumerate(path, 1)]
         child = DurableAgent(
-            self._store, session, stored, loop=self._loop, publisher=self._publisher
+            self._store,
+            new_id,
+            stored,
+            session=session,
+            loop=self._loop,
+            publisher=self._publisher,
         )
         self._publish(SessionForked(new_id, self.session_id))
         child._compact_at = self._compact_at
@@ -453,7 +450,7 @@ class DurableAgent:
         if publisher is None:
             return
         try:
-            if isinstance(publisher, PublishesEvents):
+            if isinstance(publisher, Publisher):
                 publisher.publish(event)
             else:
                 publisher(event)

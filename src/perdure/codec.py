@@ -169,6 +169,10 @@ class StoredEntry(Struct, frozen=True, gc=False):
         return self.entry.view
 
 
+AnyEntry = StoredEntry | Entry | View
+"""An entry with its `seq`, as it is sealed, or as a typed value: all have a `view`."""
+
+
 def _decode(entry: Entry) -> View:
     try:
         view: View = _decode_view(entry.raw)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -125,6 +125,11 @@ class _Entry(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=
         tag: str = self.__struct_config__.tag  # type: ignore[assignment]  # all have one, as text
         return tag
 
+    @property
+    def view(self) -> Self:
+        """The typed entry: this one. So a list of them can be read as a path is."""
+        return self
+
 
 class TreeEntry(_Entry, frozen=True, omit_defaults=True, kw_only=True):
     """An entry with a place in the transcript tree.
@@ -192,6 +197,11 @@ class Opaque(Struct, frozen=True, kw_only=True):
     type: str
     created_at: datetime
     parent_id: str | UnsetType | None = UNSET
+
+    @property
+    def view(self) -> Self:
+        """The entry itself, as of those that have a type."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

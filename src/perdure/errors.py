@@ -90,7 +90,8 @@ class EntryNotFoundError(_SessionError):
     """The session has no such entry; nothing was changed."""
 
     def __init__(self, session_id: str, entry_id: str, detail: str = "no such entry") -> None:
-        super().__init__(session_id, f"entry {entry_id!r} in session {session_id!r}: {detail}")
+        where = f" in session {session_id!r}" if session_id else ""
+        super().__init__(session_id, f"entry {entry_id!r}{where}: {detail}")
         self.entry_id = entry_id
 
 
@@ -158,7 +159,7 @@ class UnknownSchemeError(PerdureError):
         super().__init__(
             f"unknown store URL {url!r}; known are "
             + ", ".join(schemes)
-            + " (three slashes: a relative path, four: an absolute one)"
+            + " (three slashes: relative, four: absolute); another scheme needs a plugin installed"
         )
         self.url = url
         self.schemes = schemes

@@ -138,11 +138,12 @@ LifecycleEvent = SessionInit | SessionBranched | SessionForked | SessionCompacte
 
 
 @runtime_checkable
-class PublishesEvents(Protocol):
-    """An object that takes lifecycle events."""
+class Publisher(Protocol):
+    """An object that takes lifecycle events; a function that does is as good (`Publish`)."""
 
-    def publish(self, event: LifecycleEvent, /) -> None:
+    def publish(self, event: LifecycleEvent, /) -> object:
         """Called synchronously, outside every lock; what it raises harms nothing."""
 
 
-Publisher = PublishesEvents | Callable[[LifecycleEvent], object]
+Publish = Callable[[LifecycleEvent], object]
+"""A function that takes lifecycle events, as `Publisher.publish` does."""

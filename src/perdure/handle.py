@@ -29,8 +29,9 @@ class Run:
     Awaiting gives the messages that the run added. Leaving the iteration, leaving the `async with`
     block or cancelling the task that waits ends the run cleanly: its tools stop, what was shown is
     kept, and what was stored stays stored. Awaiting a run that was left raises RunEndedError; a
-    run that fails raises from the iteration and from the await. A run that was entered keeps its
-    first events for the iteration; one that is awaited keeps none.
+    run that fails raises from the iteration and from the await, each time. A run that was entered
+    keeps its first events for the iteration; one that is awaited keeps none, and one that was
+    iterated has none left.
     """
 
     def __init__(self, start: Callable[[Emit], Coroutine[Any, Any, Sequence[Message]]]) -> None:
@@ -106,7 +107,9 @@ class Run:
 
     def __aiter__(self) -> AsyncIterator[RunEvent]:
         if self._iterated:
-            raise RuntimeError("a run can be iterated once")
+            if not self._left and not (self._pump is not None and self._pump.done()):
+                raise RuntimeError("a run can be iterated once at a time")
+            self._events.clear()
         events = _Events(self, asyncio.get_running_loop())
         self._iterated = self._kept = self._bounded = True
         return events

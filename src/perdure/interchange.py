@@ -25,12 +25,12 @@ from perdure.errors import (
     StoreUnavailableError,
 )
 from perdure.line import write_line
-from perdure.store import FORMAT, Head, Session, Store, Verified
+from perdure.store import FORMAT, Head, Session, SessionStore, Store, Verified
 from perdure.stores.disk import Disk, unavailable
 from perdure.stores.jsonl_stream import CHUNK_BYTES, LineStream
 
 
-class ReadableStore(Store, Protocol):
+class ReadableStore(SessionStore, Protocol):
     """What exporting and checking need of a store; every store of Perdure has it."""
 
     async def verify_session(self, session_id: str) -> Verified:

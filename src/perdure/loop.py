@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from inspect import isasyncgenfunction
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, cast, runtime_checkable
 
 from msgspec import Struct
 
@@ -212,6 +212,7 @@ LoopEvent = (
 )
 
 
+@runtime_checkable
 class Loop(Protocol):
     """One run's inner agent: called once, with that run's context."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perdure.errors import ConfigurationError
 from perdure.hook import EVENTS, HookEvent, HookFunction, HookOutcome, OnFailure
 from perdure.loop import LoopFactory, as_factory
-from perdure.store import Store
+from perdure.store import SessionStore
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -36,7 +36,7 @@ E = TypeVar("E", bound=HookEvent)
 HookAnswer = HookOutcome | Awaitable[HookOutcome | None] | None
 """What a hook's function gives: an outcome, or none, at once or when it is awaited."""
 
-StoreOpener = Callable[[str], Store]
+StoreOpener = Callable[[str], SessionStore]
 """Opens the store of a URL; nothing is read or written before its first verb."""
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -87,15 +87,23 @@ class _SessionHeader(Struct, tag="session_init", tag_field="type"):
 class Session:
     """A session's identity. `incarnation` is random: a new session of a deleted id has another.
 
-    `header` is its JSON, the first line of a JSON-lines journal and the start of the running sum.
+    `header` is its JSON, the first line of a JSON-lines journal and the start of the running sum;
+    where it is not given it is that of the other fields.
     """
 
     id: str
     parent_id: str | None
     created_at: datetime
     incarnation: str
-    header: bytes = field(repr=False)
+    header: bytes = field(default=b"", repr=False)
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if not self.header:
+            fields = _SessionHeader(
+                self.id, self.parent_id, self.created_at, self.incarnation, self.format
+            )
+            object.__setattr__(self, "header", encode(fields))
 
     @property
     def first_sum(self) -> bytes:
@@ -122,10 +130,7 @@ def new_session(session_id: str, parent_id: str | None = None) -> Session:
     check_session_id(session_id)
     if parent_id is not None:
         check_session_id(parent_id)
-    header = _SessionHeader(session_id, parent_id, clock.now(), clock.new_id(), FORMAT)
-    return Session(
-        session_id, parent_id, header.created_at, header.incarnation, encode(header), FORMAT
-    )
+    return Session(session_id, parent_id, clock.now(), clock.new_id())
 
 
 def read_session(header: bytes) -> Session:
@@ -249,6 +254,7 @@ class Verified:
     unproven: int = 0
 
 
+@runtime_checkable
 class Store(Protocol):
     """What the durable agent needs of a store. Safe to call from many tasks of one event loop."""
 
@@ -267,14 +273,6 @@ class Store(Protocol):
             AppendRejectedError: an entry is not valid; nothing stored, no session either.
             AppendUncertainError: may be stored: try to load it.
             StoreUnavailableError: nothing was attempted.
-        """
-        ...
-
-    async def load_session(self, session_id: str) -> Session:
-        """The session of this id.
-
-        Raises:
-            InvalidSessionIdError, SessionNotFoundError, JournalCorruptError, StoreUnavailableError.
         """
         ...
 
@@ -306,6 +304,22 @@ class Store(Protocol):
             AppendConflictError: the log stands elsewhere; nothing stored.
             AppendUncertainError: may be stored: reload and compare ids.
             FormatTooNewError, JournalCorruptError, StoreUnavailableError: nothing stored.
+        """
+        ...
+
+
+class SessionStore(Store, Protocol):
+    """A Store that also says what a session is, and is closed in the end: `open_store` gives one.
+
+    An agent on a store that does not say it has no incarnation to hold on to of a session that was
+    there before: where it was deleted and made anew meanwhile, the store has to tell.
+    """
+
+    async def load_session(self, session_id: str) -> Session:
+        """The session of this id.
+
+        Raises:
+            InvalidSessionIdError, SessionNotFoundError, JournalCorruptError, StoreUnavailableError.
         """
         ...
 

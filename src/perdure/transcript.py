@@ -16,13 +16,46 @@ from msgspec import UNSET
 from perdure.codec import Draft, Entry, StoredEntry, seal
 from perdure.completion import complete
 from perdure.entry import Message, _Entry
-from perdure.errors import AppendRejectedError, AppendUncertainError
+from perdure.errors import (
+    AppendRejectedError,
+    AppendUncertainError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
 from perdure.fact import LeafMoved
 from perdure.store import Receipt, Session, Store, receipt_of
 from perdure.tree import Tree
 from perdure.view import OpenCalls, repairs
 
 Repair = Literal["never", "before messages", "always"]
+
+
+async def load_or_create(
+    store: Store, session_id: str
+) -> tuple[Session | None, Sequence[StoredEntry]]:
+    """The session of this id with its entries; made, if there is none.
+
+    The session is None where the store has no `load_session` and it was there before.
+
+    Raises:
+        InvalidSessionIdError, JournalCorruptError, StoreError: as the store's verbs.
+    """
+    try:
+        return await _load(store, session_id)
+    except SessionNotFoundError:
+        pass
+    try:
+        session = await store.create_session(session_id)
+    except SessionExistsError:
+        return await _load(store, session_id)
+    return session, await store.load_entries(session_id)
+
+
+async def _load(store: Store, session_id: str) -> tuple[Session | None, Sequence[StoredEntry]]:
+    """The session, where the store can say it: the contract has three verbs, and this is none."""
+    load_session = getattr(store, "load_session", None)
+    session = None if load_session is None else await load_session(session_id)
+    return session, await store.load_entries(session_id)
 
 
 class Transcript:
@@ -32,11 +65,19 @@ class Transcript:
     one. `in_flight` names the calls that a run has open: they are not repaired.
     """
 
-    def __init__(self, store: Store, session: Session, entries: Sequence[StoredEntry]) -> None:
-        self.session = session
+    def __init__(
+        self,
+        store: Store,
+        session_id: str,
+        entries: Sequence[StoredEntry],
+        *,
+        incarnation: str | None,
+    ) -> None:
+        self.session_id = session_id
+        self.incarnation = incarnation
         self.store = store
         self.entries = list(entries)
-        self.tree = Tree(entries, session_id=session.id)
+        self.tree = Tree(self.entries, session_id=session_id)
         self.in_flight: Callable[[], Collection[str]] = frozenset
         self._lock = asyncio.Lock()
         self._doubtful: tuple[tuple[str, ...], Sequence[Entry]] | None = None
@@ -91,9 +132,7 @@ class Transcript:
             if not batch:
                 return receipt_of((), self.last_seq)
             return await complete(
-                self.store.append_entries(
-                    self.session.id, batch, incarnation=self.session.incarnation
-                ),
+                self.store.append_entries(self.session_id, batch, incarnation=self.incarnation),
                 lambda answer: self._advance(answer, drafts, batch),
             )
 
@@ -129,7 +168,7 @@ class Transcript:
             return
         ids, batch = self._doubtful
         wanted = {entry.id for entry in batch}
-        stored = await self.store.load_entries(self.session.id, after=self.last_seq)
+        stored = await self.store.load_entries(self.session_id, after=self.last_seq)
         self._doubtful = None
         if found := [entry for entry in stored if entry.id in wanted]:
             receipt = receipt_of(found)
@@ -177,7 +216,7 @@ class Transcript:
     def _refusal(self, entry: Entry, leaf_id: str | None) -> AppendRejectedError:
         if entry.id in self.tree:
             return AppendRejectedError(
-                f"entry {entry.id!r} is in session {self.session.id!r} already; to append the "
+                f"entry {entry.id!r} is in session {self.session_id!r} already; to append the "
                 "same content again make a new entry"
             )
         return AppendRejectedError(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
-from perdure.codec import Entry, StoredEntry
+from perdure.codec import AnyEntry, Entry, StoredEntry, seal
 from perdure.errors import EntryNotFoundError, JournalCorruptError
 from perdure.fact import LeafMoved
 
@@ -102,14 +102,19 @@ class Tree:
         return JournalCorruptError(self.session_id, seq, place, detail)
 
 
-def tree(entries: Iterable[StoredEntry]) -> Tree:
+def tree(entries: Iterable[AnyEntry]) -> Tree:
     """The index of these entries, which stand in order of `seq`."""
-    return Tree(entries)
+    return Tree(_stored(each, seq) for seq, each in enumerate(entries, 1))
 
 
-def path_to(entries: Iterable[StoredEntry], leaf_id: str | None) -> list[Entry]:
+def path_to(entries: Iterable[AnyEntry], leaf_id: str | None) -> list[Entry]:
     """The path from the root to `leaf_id` in these entries; see `Tree.path`."""
-    return Tree(entries).path(leaf_id)
+    return tree(entries).path(leaf_id)
+
+
+def _stored(entry: AnyEntry, seq: int) -> StoredEntry:
+    """The stored entry; of one that has no `seq`, at its place in the list."""
+    return entry if isinstance(entry, StoredEntry) else StoredEntry(seq, seal(entry))
 
 
 def check_paths(entries: Iterable[StoredEntry], *, session_id: str) -> None:

@@ -11,16 +11,19 @@ import re
 import unicodedata
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from perdure.codec import Entry
+from perdure.codec import AnyEntry, Entry
 from perdure.entry import Compaction, Message, Part, Text, ToolCall, ToolResult
+
+_Form = TypeVar("_Form", bound=AnyEntry)
 
 INTERRUPTED = "interrupted: this call was cut off before it gave a result; it may have had effects"
 
 
-def model_view(path: Sequence[Entry], *, waiting: Collection[str] = ()) -> list[Message]:
+def model_view(path: Sequence[AnyEntry], *, waiting: Collection[str] = ()) -> list[Message]:
     """The messages that a model is given: O(path from its newest compaction's first kept entry).
 
     The newest compaction's summary as a `meta` user message, then everything from its first kept
@@ -33,11 +36,11 @@ def model_view(path: Sequence[Entry], *, waiting: Collection[str] = ()) -> list[
     return [_summary_message(summary), *view] if summary is not None else view
 
 
-def _messages(path: Iterable[Entry]) -> list[Message]:
+def _messages(path: Iterable[AnyEntry]) -> list[Message]:
     return [view for entry in path if isinstance(view := entry.view, Message)]
 
 
-def effective_path(path: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
+def effective_path(path: Sequence[_Form]) -> tuple[_Form | None, list[_Form]]:
     """The newest compaction on the path, and the entries that the model sees beside it."""
     for index in range(len(path) - 1, -1, -1):
         compaction = path[index].view if path[index].type == "compaction" else None
@@ -52,7 +55,7 @@ def effective_path(path: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
     return None, list(path)
 
 
-def _summary_message(entry: Entry) -> Message:
+def _summary_message(entry: AnyEntry) -> Message:
     compaction = entry.view
     assert isinstance(compaction, Compaction)
     content = f"Summary of the conversation so far:\n\n{compaction.summary}"
@@ -60,9 +63,9 @@ def _summary_message(entry: Entry) -> Message:
         "user",
         (Text(content),),
         meta=True,
-        id=entry.id,
-        created_at=entry.created_at,
-        parent_id=entry.parent_id,
+        id=compaction.id,
+        created_at=compaction.created_at,
+        parent_id=compaction.parent_id,
     )
 
 
@@ -207,7 +210,7 @@ def repairs(calls: Iterable[ToolCall], in_flight: Collection[str] = ()) -> list[
     ]
 
 
-def transcript_view(path: Sequence[Entry]) -> list[Entry]:
+def transcript_view(path: Sequence[_Form]) -> list[_Form]:
     """What a person reads: the path without `meta` messages; O(path).
 
     Custom entries and compactions are kept, and so is everything before a compaction.

@@ -22,7 +22,7 @@ from perdure.entry import Custom, Message, Part, Reasoning, Text, ToolCall, Tool
 from perdure.errors import PerdureError
 from perdure.fact import LeafMoved
 from perdure.server.journal import JournalStore
-from perdure.store import PathPage, Receipt, Session, Store
+from perdure.store import PathPage, Receipt, Session, SessionStore
 from perdure.stores.jsonl import JsonlStore
 from perdure.stores.jsonl_name import name_of
 from perdure.stores.memory import MemoryStore
@@ -95,8 +95,8 @@ Expected = Literal["any", "right", "wrong"]
 class Subject:
     """A store under test, and what it called the incarnations of the model's sessions."""
 
-    open: Callable[[], Store]
-    store: Store
+    open: Callable[[], SessionStore]
+    store: SessionStore
     incarnations: dict[str, str] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from perdure.errors import (
     SessionExistsError,
     StoreUnavailableError,
 )
-from perdure.store import ClosingStore, Receipt, Session, Store, Verified
+from perdure.store import ClosingStore, Receipt, Session, SessionStore, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Note(Protocol):
 class Recorder(ClosingStore):
     """A store that tells `note` what it is asked and answers; else the store below."""
 
-    def __init__(self, store: Store, note: Note) -> None:
+    def __init__(self, store: SessionStore, note: Note) -> None:
         self.store = store
         self.note = note
 

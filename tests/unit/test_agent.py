@@ -75,14 +75,16 @@ async def test_an_unknown_id_is_created_and_one_that_exists_is_resumed() -> None
     await agent.append("hello")
     again = await perdure.open("s", store=store)
     assert again.leaf_id == agent.leaf_id
-    assert again.session.incarnation == agent.session.incarnation
+    assert again.session is not None
+    assert again.session == agent.session
     await check_agrees(again, store)
 
 
 async def test_many_can_open_one_new_session_at_once() -> None:
     store = SlowStore()
     agents = await asyncio.gather(*(perdure.open("s", store=store) for _ in range(5)))
-    assert len({agent.session.incarnation for agent in agents}) == 1
+    assert len({agent.session for agent in agents}) == 1
+    assert agents[0].session is not None
 
 
 async def test_without_an_id_or_a_store_both_are_made() -> None:
@@ -445,6 +447,7 @@ async def test_a_fork_copies_the_active_path_and_nothing_else() -> None:
     assert [each.raw for each in child.entries()] == [each.raw for each in agent.transcript()]
     assert [each.seq for each in child.entries()] == [1, 2]
     assert child.messages() == agent.messages()
+    assert child.session is not None
     assert child.session.parent_id == "s"
     earlier = await agent.fork("earlier", entry_id=ids[1])
     assert said(earlier.messages()) == ["a", "b"]

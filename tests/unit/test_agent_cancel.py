@@ -13,14 +13,14 @@ import pytest
 
 import perdure
 from perdure.codec import Draft, Entry
-from perdure.store import Receipt, Store
+from perdure.store import Receipt, SessionStore
 from perdure.stores.memory import MemoryStore
 from perdure.stores.sqlite import SqliteStore
 from tests.unit.checks import check_agrees
 from tests.unit.looping import SlowStore
 
 
-def opened(kind: str, folder: Path) -> Store:
+def opened(kind: str, folder: Path) -> SessionStore:
     return SqliteStore(folder / "store.db") if kind == "sqlite" else SlowStore()
 
 

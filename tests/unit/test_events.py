@@ -10,7 +10,7 @@ import perdure
 from perdure.events import (
     AgentEnd,
     LifecycleEvent,
-    PublishesEvents,
+    Publisher,
     RunEvent,
     SessionBranched,
     SessionInit,
@@ -55,8 +55,14 @@ async def test_a_publisher_is_an_object_or_a_callable() -> None:
             self.events.append(event)
 
     recorder, events = Recorder(), list[LifecycleEvent]()
-    assert isinstance(recorder, PublishesEvents)
-    assert not isinstance(events.append, PublishesEvents)
+    assert isinstance(recorder, Publisher)
+    assert not isinstance(events.append, Publisher)
+
+    class Quiet(Publisher):
+        def publish(self, event: LifecycleEvent, /) -> None:
+            pass
+
+    assert isinstance(Quiet(), Publisher)
     for publisher in (recorder, events.append):
         await perdure.open("s", publisher=publisher)
     assert recorder.events == events == [SessionInit("s", None)]

@@ -90,6 +90,29 @@ async def test_it_can_be_iterated_once() -> None:
         await anext(events)
 
 
+async def test_iterating_over_a_run_that_is_over_says_how_it_ended() -> None:
+    agent, probe, store = await opened()
+    run = agent.run("hi")
+    assert [event.type async for event in run][-1] == "agent_end"
+    assert [event async for event in run] == []
+    run = agent.run("left")
+    async for event in run:
+        if event.type == "message_update":
+            break
+    for _ in range(2):
+        with pytest.raises(RunEndedError):
+            [event async for event in run]
+    await check_goes_on(agent, probe, store)
+
+
+async def test_a_run_that_failed_raises_from_each_iteration() -> None:
+    loop = factory(MessageDelta("so"), ValueError("far"))
+    run = (await perdure.open("s", loop)).run("hi")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="far"):
+            [event async for event in run]
+
+
 async def test_a_run_that_was_entered_keeps_its_first_events() -> None:
     agent, _, _ = await opened()
     async with agent.run("hi") as run:

@@ -25,7 +25,7 @@ from perdure.errors import (
 )
 from perdure.fact import Gap, LeafMoved
 from perdure.salvage import Salvaged, SalvagingStore, salvage_session
-from perdure.store import Store
+from perdure.store import SessionStore
 from perdure.stores.jsonl import JsonlStore
 from perdure.stores.jsonl_name import name_of
 from perdure.stores.memory import MemoryStore
@@ -377,7 +377,7 @@ async def test_a_session_of_which_nothing_is_sound_makes_none(tmp_path: Path) ->
         assert await exists(store, "new") is False
 
 
-async def exists(store: Store, session_id: str) -> bool:
+async def exists(store: SessionStore, session_id: str) -> bool:
     try:
         await store.load_session(session_id)
     except SessionNotFoundError:

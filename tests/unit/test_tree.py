@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.codec import Entry, StoredEntry, seal
+from perdure.codec import AnyEntry, Entry, StoredEntry, seal
 from perdure.entry import Message, text
 from perdure.errors import EntryNotFoundError, JournalCorruptError
 from perdure.fact import LeafMoved, SessionStarted
@@ -43,6 +43,20 @@ def test_a_moved_leaf_says_otherwise_until_the_next_tree_entry() -> None:
     assert tree(entries).leaf_id == "a"
     assert tree(log(message("a", None), moved(None))).leaf_id is None
     assert tree([*entries, StoredEntry(4, message("c", "a"))]).leaf_id == "c"
+
+
+def test_entries_can_be_given_in_every_form() -> None:
+    typed: list[AnyEntry] = [
+        Message("user", [], id="a", parent_id=None),
+        Message("user", [], id="b", parent_id="a"),
+        LeafMoved(id="m", from_id="b", leaf_id="a"),
+    ]
+    sealed = [seal(each) for each in typed]
+    forms: list[list[AnyEntry]] = [typed, [*sealed], [*log(*sealed)]]
+    for entries in forms:
+        index = tree(entries)
+        assert (index.leaf_id, index.children("a")) == ("a", ("b",))
+        assert path_to(entries, "b") == sealed[:2]
 
 
 def test_children_stand_in_order_of_seq() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.codec import Entry, import_entry, seal
+from perdure.codec import Entry, StoredEntry, import_entry, seal
 from perdure.compaction import plan_compaction
 from perdure.entry import (
     Compaction,
@@ -53,6 +53,16 @@ def result(call_id: str, said: str = "r", *, interrupted: bool = False) -> Messa
 @given(paths())
 def test_a_model_view_pairs_every_call_with_one_result(path: list[Entry]) -> None:
     check_model_view(model_view(path))
+
+
+@given(paths())
+def test_the_views_are_the_same_of_entries_in_every_form(path: list[Entry]) -> None:
+    typed = [entry.view for entry in path]
+    stored = [StoredEntry(seq, entry) for seq, entry in enumerate(path, 1)]
+    assert model_view(typed) == model_view(stored) == model_view(path)
+    shown = transcript_view(path)
+    assert transcript_view(typed) == [entry.view for entry in shown]
+    assert [each.entry for each in transcript_view(stored)] == shown
 
 
 @given(paths())

@@ -16,7 +16,7 @@ from perdure.errors import ConfigurationError, JournalCorruptError, StoreUnavail
 from perdure.salvage import SalvagingStore
 from perdure.server.config import Settings, load_settings
 from perdure.server.plugin_setting import installed_plugins
-from perdure.store import Store
+from perdure.store import SessionStore
 from perdure.stores import open_store, shown_url
 
 DEFAULT_STORE = Settings().store_url
@@ -76,7 +76,7 @@ def open_for_reading(options: argparse.Namespace) -> ReadingStore:
     return reading_store(store, url)
 
 
-def reading_store(store: Store, url: str) -> ReadingStore:
+def reading_store(store: SessionStore, url: str) -> ReadingStore:
     """The store, if it has what the verbs need; ConfigurationError else."""
     for verb in _READING:
         if not hasattr(store, verb):
@@ -86,7 +86,7 @@ def reading_store(store: Store, url: str) -> ReadingStore:
     return store  # type: ignore[return-value]  # checked just above
 
 
-def open_for_writing(named: str | None) -> Store:
+def open_for_writing(named: str | None) -> SessionStore:
     """The store that is meant; the first session makes it.
 
     Raises:
@@ -95,7 +95,7 @@ def open_for_writing(named: str | None) -> Store:
     return _open(named)[1]
 
 
-def _open(named: str | None) -> tuple[str, Store]:
+def _open(named: str | None) -> tuple[str, SessionStore]:
     settings = load_settings({"store": named})
     url = settings.store_url
     store = open_store(url, plugins=installed_plugins(settings))

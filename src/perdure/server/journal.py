@@ -12,10 +12,10 @@ from typing import Protocol
 
 from perdure.codec import Draft, Entry, StoredEntry
 from perdure.snapshot import KEPT, Snapshot
-from perdure.store import Kind, Look, LookPage, Page, PathPage, Receipt, Session, Store
+from perdure.store import Kind, Look, LookPage, Page, PathPage, Receipt, Session, SessionStore
 
 
-class JournalStore(Store, Protocol):
+class JournalStore(SessionStore, Protocol):
     """A Store that can be looked into: pages, paths, summaries, listings, deletion, hints.
 
     A *summary* is a few bytes that the server derives from a session's entries; it is stored in

@@ -8,11 +8,11 @@ from typing import cast
 
 from perdure.errors import ConfigurationError, UnrecoverableError
 from perdure.server.journal import JournalStore
-from perdure.store import Store
+from perdure.store import SessionStore
 from perdure.stores import shown_url
 
 
-def as_journal_store(store: Store, url: str) -> JournalStore:
+def as_journal_store(store: SessionStore, url: str) -> JournalStore:
     """The store, if it can be served.
 
     Raises:

@@ -6,12 +6,12 @@ import re
 
 from perdure.errors import ConfigurationError, MissingExtraError, UnknownSchemeError
 from perdure.plugin import Plugins
-from perdure.store import Store
+from perdure.store import SessionStore
 
 SCHEMES = ("memory://", "jsonl:///folder", "sqlite:///file.db")
 
 
-def open_store(url: str, *, plugins: Plugins | None = None) -> Store:
+def open_store(url: str, *, plugins: Plugins | None = None) -> SessionStore:
     """The store of a URL; a path has three slashes where it is relative, four where absolute.
 
     Nothing is read or written before the first verb; the store's module is imported here. A scheme
@@ -54,7 +54,7 @@ def open_store(url: str, *, plugins: Plugins | None = None) -> Store:
             return _of_plugin(url, scheme, Plugins() if plugins is None else plugins)
 
 
-def _of_plugin(url: str, scheme: str, plugins: Plugins) -> Store:
+def _of_plugin(url: str, scheme: str, plugins: Plugins) -> SessionStore:
     opener = plugins.store(scheme)
     if opener is not None:
         return opener(url)

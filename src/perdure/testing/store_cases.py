@@ -11,7 +11,7 @@ import pytest
 
 from perdure.codec import Entry, StoredEntry, seal
 from perdure.entry import Message, Text
-from perdure.store import Store
+from perdure.store import SessionStore
 
 STAMP = "2026-01-02T03:04:05.678901Z"
 MADE_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
@@ -54,10 +54,10 @@ class StoreCases(ABC):
     """Whether a store that is opened again at the same path shows what was stored there."""
 
     @abstractmethod
-    async def open_store(self, path: Path) -> Store:
+    async def open_store(self, path: Path) -> SessionStore:
         """Opens the store that lives under `path`, an empty folder at first."""
 
-    async def open_again(self, path: Path) -> Store:
+    async def open_again(self, path: Path) -> SessionStore:
         """Opens a store that was closed once more; skips the case where nothing outlives it."""
         if not self.durable:
             pytest.skip("this store keeps nothing when it is closed")
