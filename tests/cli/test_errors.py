@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli import main
 from tests.cli.terminal import run
 
 CASES = {
@@ -114,3 +115,15 @@ def test_a_mistake_in_a_loop_of_ones_own_is_one_line(
     assert ran.stderr.startswith("perdure: ")
     assert ran.stderr.count("\n") == 1
     assert told in ran.stderr
+
+
+@pytest.mark.parametrize("verb", [["ls"], ["verify"], ["show", "s"], ["export", "s", "-"]])
+def test_a_reading_verb_makes_no_store_of_an_emptied_file(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.db"
+    file.touch()
+    assert main([*verb, "--store", f"sqlite:///{file}"]) == 1
+    assert "is empty (0 bytes)" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+    assert file.stat().st_size == 0

@@ -380,7 +380,7 @@ async def test_a_file_that_was_removed_or_replaced_is_read_anew(tmp_path: Path) 
     path = await make(tmp_path, messages(2))
     whole = path.read_bytes()
     async with JsonlStore(tmp_path) as store:
-        await store.append_entries("s", messages(1, "b"))
+        await store.load_entries("s")
         (tmp_path / "copy").write_bytes(whole)
         os.replace(tmp_path / "copy", path)
         assert len(await store.load_entries("s", after=1)) == 1
@@ -391,6 +391,32 @@ async def test_a_file_that_was_removed_or_replaced_is_read_anew(tmp_path: Path) 
             await store.append_entries("s", messages(1, "d"))
         with pytest.raises(SessionNotFoundError):
             await store.load_entries("s", after=1)
+
+
+async def test_an_older_copy_in_the_place_of_a_file_is_damage_to_who_wrote_that(
+    tmp_path: Path,
+) -> None:
+    path = await make(tmp_path, messages(2))
+    older = path.read_bytes()
+    async with JsonlStore(tmp_path) as store:
+        await store.append_entries("s", messages(1, "b"))
+        newer = path.read_bytes()
+        (tmp_path / "copy").write_bytes(older)
+        os.replace(tmp_path / "copy", path)
+        for after in (0, 1):
+            with pytest.raises(JournalCorruptError, match="older copy"):
+                await store.load_entries("s", after=after)
+        for _ in range(2):
+            with pytest.raises(JournalCorruptError, match="older copy"):
+                await store.append_entries("s", messages(1, "c"))
+        assert path.read_bytes() == older
+        (tmp_path / "copy").write_bytes(newer)
+        os.replace(tmp_path / "copy", path)
+        await store.append_entries("s", messages(1, "c"))
+        assert [stored.id for stored in await store.load_entries("s")] == ["m0", "m1", "b0", "c0"]
+    path.write_bytes(older)
+    async with JsonlStore(tmp_path) as store:
+        assert (await store.append_entries("s", messages(1, "d"))).last_seq == 3
 
 
 # Foreign files

@@ -63,15 +63,22 @@ def open_for_reading(options: argparse.Namespace) -> ReadingStore:
     """The store that is meant, which is there already.
 
     Raises:
-        StoreUnavailableError: there is none at that place; none was made.
+        StoreUnavailableError: there is none at that place, or an empty file; none was made.
         ConfigurationError: a memory store, which nobody else can have written.
     """
     url, store = _open(options.store)
     scheme, _, path = url.partition(":///")
-    if scheme in {"sqlite", "jsonl"} and not Path(unquote(path)).exists():
+    file = Path(unquote(path))
+    if scheme in {"sqlite", "jsonl"} and not file.exists():
         raise StoreUnavailableError(
             f"there is no store at {shown_url(url)}: nothing was made. Name another with --store "
             "or PERDURE_STORE; perdure chat and perdure serve make one for their first session"
+        )
+    if scheme == "sqlite" and file.is_file() and file.stat().st_size == 0:
+        raise StoreUnavailableError(
+            f"the file of {shown_url(url)} is empty (0 bytes), which no store is: it was emptied, "
+            "or whoever made it stored nothing. It was left as it is; restore a copy, if there was "
+            "a store. perdure chat and perdure serve make a new one of it"
         )
     return reading_store(store, url)
 

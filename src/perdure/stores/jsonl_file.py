@@ -105,6 +105,7 @@ class JournalFile:
         self._path = os.path.join(folder.path, self._name + SUFFIX)
         self._fd: int | None = None
         self._sound: Sound | None = None
+        self._acknowledged = "", 0
         self._identity: tuple[int, int] | None = None
         self._synced_size = 0
         self._unsynced_from: int | None = None
@@ -190,6 +191,7 @@ class JournalFile:
         found = stream.next()
         while more := stream.next():
             found += more
+        self._check_not_older(stream.sound)
         return found
 
     def verify(self) -> Verified:
@@ -284,6 +286,7 @@ class JournalFile:
         finally:
             self._is_writing = False
             self._unlock()
+        self._acknowledged = sound.session.incarnation, sound.last_seq
         return outcomes
 
     def _unlock(self) -> None:
@@ -323,8 +326,19 @@ class JournalFile:
         sound = read_header(data, self.session_id, self._path)
         sound.session.check_writable()
         read_on(sound, data[sound.size :])
+        self._check_not_older(sound)
         self._synced_size = 0
         return sound
+
+    def _check_not_older(self, sound: Sound) -> None:
+        """A file in the place of another has at least what was acknowledged of the same session."""
+        incarnation, last_seq = self._acknowledged
+        if sound.session.incarnation == incarnation and sound.last_seq < last_seq:
+            raise sound.damage(
+                sound.size,
+                f"it ends at seq {sound.last_seq}, and {last_seq} was stored: it is an older copy. "
+                "What is in it is used once the store is opened anew",
+            )
 
     def _lock_in_place(self, fd: int) -> int | None:
         """Locks the file; its size, or None if it is not the one of its name any more."""

@@ -61,6 +61,11 @@ class LineStream:
         return self._known().session
 
     @property
+    def sound(self) -> Sound:
+        """What is known of the lines so far; after the first `next`."""
+        return self._known()
+
+    @property
     def verified(self) -> Verified:
         """What the lines so far came to."""
         sound = self._known()

@@ -6,7 +6,6 @@ result is fetched: an unfetched one swallows I/O errors.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import threading
@@ -66,6 +65,7 @@ def open_writer(
         raise StoreUnavailableError(text) from error
     with _creating:
         _make_file(path)
+        _check_not_emptied(path)
         connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         _settle(connection, path)
@@ -91,26 +91,6 @@ def open_reader(path: Path) -> apsw.Connection:
     connection = _connect(path, apsw.SQLITE_OPEN_READONLY)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     return connection
-
-
-def has_moved(connection: apsw.Connection) -> bool:
-    """Whether the file that is open is not at its path any more: it was removed or replaced.
-
-    What is committed to such a file is lost with it.
-    Source: SQLite's file control opcodes, SQLITE_FCNTL_HAS_MOVED.
-    """
-    answer = ctypes.c_int(0)
-    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
-    return answer.value != 0
-
-
-def check_present(path: Path) -> None:
-    """Raises StoreUnavailableError if a file that was open is gone; no new one is made of it."""
-    if not os.path.lexists(path):
-        raise StoreUnavailableError(
-            f"{str(path)!r} was removed while it was open; nothing was stored. Put it back, or "
-            "open the store anew to begin with an empty one"
-        )
 
 
 def pragma(connection: apsw.Connection, text: str) -> object:
@@ -245,6 +225,21 @@ def _found(connection: apsw.Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _check_not_emptied(path: Path) -> None:
+    """What was emptied is not founded anew: a new store has no log before its first page.
+
+    SQLite would take the log away unread.
+    """
+    with _unavailable(path):
+        log = path.with_name(f"{path.name}-wal")
+        if path.stat().st_size == 0 and log.exists() and log.stat().st_size > 0:
+            raise StoreUnavailableError(
+                f"{str(path)!r} is empty (0 bytes), and its log is not: it was emptied. It was "
+                f"left as it is; restore a copy, and take {str(log)!r} away before that, or "
+                "both away to begin with a new store"
+            )
 
 
 def _check_empty(connection: apsw.Connection, path: Path) -> None:

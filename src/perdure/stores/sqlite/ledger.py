@@ -107,6 +107,11 @@ class Ledger:
         self._writes_last_pos = False
         self.hints: dict[tuple[Kind, str], None] = {}
 
+    @property
+    def last_pos(self) -> int:
+        """The newest position that was given: it never becomes less."""
+        return self._last_pos
+
     def begin(self) -> None:
         """Takes the file for writing, and forgets what another process may have changed.
 

@@ -42,6 +42,7 @@ from perdure.stores.sqlite.pool import ReaderPool
 from perdure.stores.sqlite.reader import Reader
 from perdure.stores.sqlite.salvage import salvage
 from perdure.stores.sqlite.schema import KINDS
+from perdure.stores.sqlite.watch import LogGoneError
 from perdure.stores.sqlite.writer import Writer
 
 _T = TypeVar("_T")
@@ -59,7 +60,7 @@ class SqliteStore(ClosingStore):
             raise ValueError("synchronous is one of: extra, full, normal, off")
         self.path = Path(os.path.abspath(path))
         self._writer = Writer(self.path, synchronous)
-        self._readers = ReaderPool(self.path)
+        self._readers = ReaderPool(self.path, self._writer.watch)
         self._owner = OwnerLock(self.path)
         self._kind: Kind = "session"
         self._whole: SqliteStore | None = None
@@ -321,7 +322,17 @@ class SqliteStore(ClosingStore):
     async def _ask_about(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         self._check_open()
         if not self._writer.has_opened:
-            await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.open)))
+            await self._open()
+        try:
+            return await self._read(session_id, question)
+        except LogGoneError:
+            await self._open()
+            return await self._read(session_id, question)
+
+    async def _open(self) -> None:
+        await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.open)))
+
+    async def _read(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         self._check_open()
         try:
             answer = asyncio.get_running_loop().run_in_executor(

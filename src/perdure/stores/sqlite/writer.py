@@ -9,6 +9,7 @@ it does not take the request back.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -31,13 +32,20 @@ from perdure.store import Kind
 from perdure.stores.sqlite.connection import (
     Failure,
     Synchronous,
-    check_present,
     fault,
-    has_moved,
     open_writer,
 )
 from perdure.stores.sqlite.ledger import Ledger
 from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
+from perdure.stores.sqlite.watch import FilesLostError, LogGoneError, Watch
+
+logger = logging.getLogger("perdure.stores.sqlite")
+
+LOOK_EVERY_S = 5.0
+"""How often a writer at rest looks whether its files are in place."""
+
+FRESH_S = 0.01
+"""How long the look after a commit is as good as one before the next."""
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -62,6 +70,7 @@ class Writer:
     """The writer thread of one store; it starts with the first request and ends with `close`."""
 
     def __init__(self, path: Path, synchronous: Synchronous) -> None:
+        self.watch = Watch(path)
         self._path = path
         self._synchronous = synchronous
         self._queue: SimpleQueue[list[_Request] | Callable[[], object] | None] = SimpleQueue()
@@ -72,6 +81,9 @@ class Writer:
         self._connection: apsw.Connection | None = None
         self._ledger: Ledger | None = None
         self._is_log_doubted = False
+        self._acknowledged_pos = 0
+        self._looked_at = 0.0
+        self._said = ""
         self.has_opened = False
         self.closing: Future[None] | None = None  # set once the store is being closed
         self.listeners: dict[object, tuple[Loop, Kind, Listener]] = {}
@@ -157,18 +169,53 @@ class Writer:
     def open(self) -> None:
         """Opens the file, and makes it where there is none; in the thread only.
 
-        A file that was removed or replaced since is not written any more: what is at its path is.
+        Raises:
+            StoreUnavailableError: it cannot be opened, or what was open is not there any more.
+
         """
-        if self._connection is not None and has_moved(self._connection):
-            self.drop()
+        self.watch.check_file()
+        if self._connection is not None and clock.monotonic() > self._looked_at + FRESH_S:
+            self._look(self._connection)
         if self._connection is None:
-            if self.has_opened:
-                check_present(self._path)
             is_doubted, self._is_log_doubted = self._is_log_doubted, True
-            self._connection = open_writer(self._path, self._synchronous, is_log_doubted=is_doubted)
+            connection = open_writer(self._path, self._synchronous, is_log_doubted=is_doubted)
+            try:
+                self.watch.start(connection)
+            except BaseException:
+                close_without_checkpoint(connection)
+                raise
+            self._connection = connection
             self._is_log_doubted = False
-            self._ledger = Ledger(self._connection, self._path)
+            self._ledger = Ledger(connection, self._path)
             self.has_opened = True
+
+    def _look(self, connection: apsw.Connection) -> None:
+        """Raises StoreUnavailableError if what is committed would be gone; saves what it can.
+
+        The connection stays open then: what is put back is gone on with.
+        """
+        self._looked_at = 0.0
+        try:
+            try:
+                self.watch.check(connection)
+            except LogGoneError:
+                self.watch.rescue(connection)
+                self.drop()
+        except apsw.Error as error:
+            self.drop()
+            raise fault(error, self._path) from error
+        self._looked_at = clock.monotonic()
+
+    def _look_at_rest(self) -> None:
+        """Says in the log, once, that the files are not in place."""
+        try:
+            if self._connection is not None:
+                self._look(self._connection)
+            self._said = ""
+        except PerdureError as error:
+            if self._said != str(error):
+                self._said = str(error)
+                logger.error("the store cannot be used: %s", error)
 
     def try_write(self) -> None:
         """Commits one page that says what it said before; in the thread only.
@@ -201,10 +248,23 @@ class Writer:
             connection, self._connection = self._connection, None
             # What was committed is synced in the log; only moving it into the file can fail here.
             with suppress(apsw.Error):
-                if self._is_log_doubted or has_moved(connection):
+                if self._is_log_doubted or not self._is_whole(connection):
                     close_without_checkpoint(connection)
                 else:
                     connection.close(True)
+        self.watch.stop()
+
+    def _is_whole(self, connection: apsw.Connection) -> bool:
+        """Whether the log may be moved into the file, and be taken away then."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self.watch.check(connection)
+        except LogGoneError:
+            return True  # there is no other copy of it
+        except (PerdureError, apsw.Error):
+            return False
+        return True
 
     def _doubt_log(self) -> None:
         """After a failed commit; in the thread only."""
@@ -217,7 +277,11 @@ class Writer:
 
     def _serve(self) -> None:
         while True:
-            work = self._queue.get()
+            try:
+                work = self._queue.get(timeout=LOOK_EVERY_S if self._connection else None)
+            except Empty:
+                self._look_at_rest()
+                continue
             group: list[_Request] = []
             while isinstance(work, list):
                 group += work
@@ -267,9 +331,14 @@ class Writer:
     def _commit(self, group: list[_Request], hints: list[tuple[Kind, str]]) -> list[Outcome]:
         try:
             self.open()
-            assert self._ledger is not None
-            ledger = self._ledger
+        except (PerdureError, apsw.Error) as error:
+            return [self._failure(request, error) for request in group]
+        ledger, connection = self._ledger, self._connection
+        assert ledger is not None
+        assert connection is not None
+        try:
             ledger.begin()
+            self._check_nothing_is_missing(ledger)
             outcomes = [_attempt(request, ledger) for request in group]
             ledger.flush()
         except (PerdureError, apsw.Error, UnicodeDecodeError) as error:
@@ -288,7 +357,21 @@ class Writer:
             return [self._uncertain(outcome, error) for outcome in outcomes]
         hints.extend(ledger.hints)
         ledger.hints.clear()
+        try:
+            self._look(connection)
+        except PerdureError as error:
+            return [self._uncertain(outcome, error) for outcome in outcomes]
+        self._acknowledged_pos = ledger.last_pos
         return outcomes
+
+    def _check_nothing_is_missing(self, ledger: Ledger) -> None:
+        if ledger.last_pos < self._acknowledged_pos:
+            raise StoreUnavailableError(
+                f"{str(self._path)!r} has lost what was stored in it while it was open (position "
+                f"{self._acknowledged_pos}, it ends at {ledger.last_pos}): it is an older copy, or "
+                "its log was taken away. Nothing was stored by this call; restore the newest copy, "
+                "or open the store anew to go on with what is there"
+            )
 
     def _is_untouched_by(self, error: Exception) -> bool:
         """Whether the transaction never began, so that what is remembered stays true."""
@@ -306,8 +389,11 @@ class Writer:
     def _uncertain(self, outcome: Outcome, error: Exception) -> Outcome:
         if isinstance(outcome, PerdureError):
             return outcome
+        what = f"the commit to {str(self._path)!r} failed ({error!r})"
+        if isinstance(error, FilesLostError):
+            what = f"{error.what} during a commit"
         uncertain = AppendUncertainError(
-            f"the commit to {str(self._path)!r} failed ({error!r}): it may be stored or not; "
+            f"{what}: it may be stored or not; "
             "reload the session, compare the entry ids, and retry the same entries"
         )
         uncertain.__cause__ = error
