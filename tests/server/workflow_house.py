@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from perdure import clock
@@ -13,6 +14,7 @@ from perdure.entry import Message
 from perdure.server.journal import JournalStore
 from perdure.server.runtime.runtimes import Runtimes
 from perdure.server.session.limit import Limits
+from perdure.server.session.port import takes_commands
 from perdure.server.workflow.check import CheckedTurn, Functions
 from perdure.server.workflow.look import StepLook, WorkflowLook
 from perdure.server.workflow.registry import WorkflowRegistry
@@ -61,6 +63,7 @@ class WorkflowHouse:
             self.house.registry,
             Workspaces(self.runtimes),
             check_loop=self.house.loops.prepare,
+            takes_commands=partial(takes_commands, self.house.loops),
             check_runtime=self.runtimes.check,
             functions=Functions(CHECKS),
         )

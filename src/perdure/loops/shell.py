@@ -51,6 +51,8 @@ class Shell:
     and its result says so. Ending is SIGTERM, and SIGKILL after `grace_s`.
     """
 
+    takes_commands = True
+
     def __init__(
         self,
         workspace: str | os.PathLike[str],

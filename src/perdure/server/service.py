@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 
 from perdure.errors import (
@@ -24,7 +25,7 @@ from perdure.server.routine.registry import RoutineRegistry
 from perdure.server.routine.table import apply_table, read_table
 from perdure.server.runtime.runtimes import Runtimes, make_runtimes
 from perdure.server.session.expiry import Expiry
-from perdure.server.session.port import Loops
+from perdure.server.session.port import Loops, takes_commands
 from perdure.server.session.registry import Registry
 from perdure.server.session.retention import retaining
 from perdure.server.surroundings import ServerSurroundings
@@ -191,6 +192,7 @@ def _make_service(
         registry,
         Workspaces(runtimes),
         check_loop=loops.prepare,
+        takes_commands=partial(takes_commands, loops),
         check_runtime=runtimes.check,
         functions=Functions(settings.read_table(CHECKS, CheckTable).checks),
     )

@@ -75,6 +75,19 @@ class Loops(Protocol):
         ...
 
 
+async def takes_commands(loops: Loops, name: str | None) -> bool:
+    """Whether this loop runs what it is sent as a shell's command: prose in it has to be comments.
+
+    Its factory says so by an attribute `takes_commands`. One that is not there takes nothing.
+    """
+    name = name or loops.default
+    try:
+        await loops.prepare(name)
+        return getattr(loops.factory(name), "takes_commands", False) is True
+    except PerdureError:
+        return False
+
+
 def can_steer(loops: Loops, name: str) -> bool:
     """Whether runs of this loop take in messages while they go on.
 

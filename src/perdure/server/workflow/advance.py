@@ -72,12 +72,14 @@ class Advance:
         toolboxes: Toolboxes,
         functions: Functions,
         call: Callable[[str], object],
+        takes_commands: Callable[[str | None], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._toolboxes = toolboxes
         self._functions = functions
         self._call = call
+        self._takes_commands = takes_commands
 
     async def advance(self, work: Work, now: datetime, *, thorough: bool) -> None:
         """As `Keeper.advance`, for one whose lock is held."""
@@ -118,8 +120,10 @@ class Advance:
         """Stores the next attempt's start, and sends its message."""
         step = work.plan.workflow.step(name)
         number = work.state.steps[name].attempts + 1
+        loop = step.loop or work.plan.workflow.loop
+        is_command = number > 1 and await self._takes_commands(loop)
         try:
-            prompt = await prompt_of(work, step, number)
+            prompt = await prompt_of(work, step, number, is_command=is_command)
         except TemplateProblem as problem:
             return await self._fail_to_start(work, name, number, "template_failed", str(problem))
         try:

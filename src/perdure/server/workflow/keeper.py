@@ -6,7 +6,7 @@ Those that are over stay in the store, and cost a start no more than a look at t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -36,10 +36,16 @@ class Keeper(keeper.Keeper[Work]):
         sessions: Sessions,
         toolboxes: Toolboxes,
         functions: Functions,
+        takes_commands: Callable[[str | None], Awaitable[bool]],
     ) -> None:
         super().__init__(store, sessions)
         self.steps = Advance(
-            store, sessions, toolboxes, functions, lambda name: self.call(name, thorough=True)
+            store,
+            sessions,
+            toolboxes,
+            functions,
+            lambda name: self.call(name, thorough=True),
+            takes_commands,
         )
 
     async def read(self, look: Look) -> Work | None:

@@ -1,7 +1,8 @@
 """What an attempt at a step says: the step's prompt, and before it, in a retry, what is known.
 
 A retry is not a rollback, and the retried prompt says so: what the earlier attempt was seen to do,
-its tool calls and their results, unless the step's policy has a prompt of its own.
+its tool calls and their results, unless the step's policy has a prompt of its own. Where a prompt
+is a shell's command, all of that is comments: what an attempt wrote is never run.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ The step:
 """
 
 
-async def prompt_of(work: Work, step: Step, attempt: int) -> str:
-    """The message of this attempt.
+async def prompt_of(work: Work, step: Step, attempt: int, *, is_command: bool) -> str:
+    """The message of this attempt; what is told before a command, is told as comments.
 
     Raises:
         TemplateProblem: it cannot be rendered with what the steps before it gave.
@@ -49,14 +50,22 @@ async def prompt_of(work: Work, step: Step, attempt: int) -> str:
     if is_undo:
         values["failed"] = await _failed(work, step)
     earlier = await work.end_of(step.id) if attempt > 1 else None
-    made = await asyncio.to_thread(_render, work, step, attempt, values, earlier)
+    made = await asyncio.to_thread(
+        _render, work, step, attempt, values, earlier, is_command=is_command
+    )
     if not made.strip():
         raise TemplateProblem(None, "the prompt is empty")
     return made
 
 
 def _render(
-    work: Work, step: Step, attempt: int, values: Mapping[str, Any], earlier: StepEnded | None
+    work: Work,
+    step: Step,
+    attempt: int,
+    values: Mapping[str, Any],
+    earlier: StepEnded | None,
+    *,
+    is_command: bool,
 ) -> str:
     prompt = render(step.prompt, values)
     if earlier is None:
@@ -70,6 +79,8 @@ def _render(
         cause=f" ({earlier.cause})" if earlier.cause else "",
         seen=seen,
     )
+    if is_command:
+        notice = as_comments(notice)
     policy = work.plan.workflow.retry_of(step)
     if policy.prompt is None:
         return notice + prompt
@@ -82,6 +93,11 @@ def _render(
         "attempts": policy.attempts,
     }
     return render(policy.prompt, {**values, **more})
+
+
+def as_comments(text: str) -> str:
+    """The text as comments of a shell: none of it is run, whatever it says."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.strip("\n").split("\n"))
 
 
 async def _said(work: Work, name: str) -> Said:

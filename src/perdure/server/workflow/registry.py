@@ -52,10 +52,11 @@ class WorkflowRegistry:
         toolboxes: Toolboxes,
         *,
         check_loop: Callable[[str], Awaitable[None]],
+        takes_commands: Callable[[str | None], Awaitable[bool]],
         check_runtime: Callable[[str, str | None], None],
         functions: Functions,
     ) -> None:
-        self.keeper = Keeper(store, sessions, toolboxes, functions)
+        self.keeper = Keeper(store, sessions, toolboxes, functions, takes_commands)
         self._journals = self.keeper.journals
         self._sessions = sessions
         self._check_loop = check_loop
