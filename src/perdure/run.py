@@ -49,6 +49,9 @@ from perdure.view import interrupted_result
 MOST_REMEMBERED_BYTES = 2 * 1024
 """How much of JSON a loop may have remembered under one key."""
 
+_CUT_OFF = "the call was cut off before it gave a result; it may have had effects"
+_NOT_MADE = "the call waited for an approval, and was not made"
+
 Emit = Callable[[RunEvent], Awaitable[None]]
 
 
@@ -313,7 +316,7 @@ class Driver:
         if self._making is not None and (parts := self._making.parts()):
             drafts.append(Message("assistant", parts, end=ending, id=self._making.message_id))
         for call in self._calls.values():
-            why = f"{ending}: the call was cut off before it gave a result; it may have had effects"
+            why = f"{ending}: {_NOT_MADE if call.waits else _CUT_OFF}"
             shown = "".join(part.text for part in call.making.parts() if isinstance(part, Text))
             result = interrupted_result(call.call, f"{shown}\n[{why}]" if shown else why)
             drafts.append(Message("tool", (result,), id=call.making.message_id))

@@ -71,6 +71,9 @@ def main() -> None:
                 continue
             if prompt.startswith("ask "):
                 ask(prompt[4:])
+            if prompt == "odd":
+                sys.stdout.write("[" * 100_000 + "\n")
+                text("half a character: \ud83d")
             text(file.read_text() if prompt == "told" else "Done.")
             bad = prompt == "fail"
             say(type="result", subtype="success", is_error=bad, result="too much" if bad else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.errors import LoopError
+from perdure.errors import ConfigurationError, LoopError
 from perdure.loops import ClaudeStream
+from perdure.loops.configured import parse_loops
 from perdure.stores.memory import MemoryStore
 from tests.loops.test_acp_server import the_result, until_asked
 from tests.server.house import ID, House, Loops
@@ -84,3 +86,16 @@ async def test_a_bad_end_and_a_crash_fail_the_run(tmp_path: Path) -> None:
             await agent.run("fail")
         with pytest.raises(LoopError, match=r"exit status 1.*no more"):
             await agent.run("crash")
+
+
+async def test_lines_that_are_odd_cost_neither_the_turn_nor_their_text(tmp_path: Path) -> None:
+    async with asyncio.timeout(30), await perdure.open("s", claude(tmp_path)) as agent:
+        said = [message.text for message in await agent.run("odd")]
+    assert said == ["half a character: \ufffd", "Done."]
+
+
+def test_an_empty_command_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is a list: its name, its arguments"):
+        ClaudeStream(tmp_path, command=[])
+    with pytest.raises(ConfigurationError, match=r"loops.c.*command"):
+        parse_loops({"c": {"kind": "claude-stream", "command": []}}, "perdure.toml")

@@ -14,7 +14,7 @@ import pytest
 from perdure.codec import seal
 from perdure.entry import Message, Reasoning, Text, ToolCall, ToolResult, text
 from perdure.errors import LoopError, ModelError
-from perdure.loop import LoopEvent, MessageDelta, MessageEnded, MessageStarted, ToolEnded
+from perdure.loop import Allowed, LoopEvent, MessageDelta, MessageEnded, MessageStarted, ToolEnded
 from perdure.loops.model import Model
 from tests.loops.handmade import Context, ask, collect
 from tests.provider.mock import Provider, event_stream, quiet
@@ -435,6 +435,17 @@ async def test_a_model_that_calls_tools_for_ever_is_stopped(provider: Provider, 
         await collect(chat(tools=[noop], max_steps=3)(), context)
     assert len(provider.requests) == 3
     assert [message.role for message in context.added] == ["assistant", "tool"] * 3
+
+
+async def test_results_that_a_run_begins_with_are_no_answers(
+    provider: Provider, chat: Make
+) -> None:
+    await provider.teach(answer("go", {"content": "Done."}))
+    call = ToolCall("call_1", "noop", {})
+    before = [text("go"), Message("assistant", (call,))]
+    context = Context(before=before, answers={"call_1": Allowed({})})
+    events = await collect(chat(tools=[noop], max_steps=1)(), context)
+    assert shown(events) == "Done."
 
 
 async def test_an_empty_answer_is_a_message_without_parts_and_does_no_harm(

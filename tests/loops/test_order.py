@@ -223,3 +223,52 @@ def test_what_is_held_has_a_bound(time: Time, monkeypatch: pytest.MonkeyPatch) -
     other = new_order()
     for n in range(5):
         list(other.take(Said("x" * 5, message_id=str(n))))  # the one before is stored
+
+
+def test_what_is_told_of_a_call_that_has_ended_is_no_other_call(time: Time) -> None:
+    order = new_order()
+    assert take(order, running("a"), done("a")) == [["a"], "a starts", "a ends"]
+    late = CallTold("a", name="t", arguments={"n": "a"}, state="running", provider={"output": 1})
+    assert take(order, late, Said("x"), TurnOver()) == [["x"]]
+
+
+def test_a_call_that_is_made_anew_with_an_old_id_is_one(time: Time) -> None:
+    order = new_order()
+    take(order, running("a"), done("a"))
+    again = CallTold("a", name="t", arguments={"n": 2}, is_first=True)
+    assert take(order, again, done("a")) == [["a"], "a starts", "a ends"]
+
+
+def test_streamed_output_is_shown_once_and_kept_whole(time: Time) -> None:
+    order = new_order()
+    take(order, running("a"))
+    time.now += GATHER_S
+    told = [CallTold("a", more=piece) for piece in ("one ", "two ", "three")]
+    events = [event for each in (None, *told, done("a")) for event in order.take(each)]
+    assert [e.text for e in events if isinstance(e, ToolDelta)] == ["one ", "two ", "three"]
+    (result,) = [e.result for e in events if isinstance(e, ToolEnded)]
+    assert result.text == "one two three"
+
+
+def test_output_that_is_told_whole_each_time_is_shown_as_it_grows(time: Time) -> None:
+    order = new_order()
+    take(order, running("a"))
+    time.now += GATHER_S
+    told = [CallTold("a", output=[Text(text)]) for text in ("one", "one two", "one two")]
+    events = [event for each in (None, *told) for event in order.take(each)]
+    assert [e.text for e in events if isinstance(e, ToolDelta)] == ["one", " two"]
+
+
+def test_output_without_end_fails_the_turn(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_HELD_CHARS", 100)
+    order = new_order()
+    take(order, running("a"))
+    time.now += GATHER_S
+    for _ in range(3):  # a call that ends makes room
+        take(order, CallTold("b", name="t", arguments={}, output=[Text("x" * 90)]), done("b"), None)
+        take(order, done("a"), CallTold("a", name="t", is_first=True, arguments={"n": 1}))
+        time.now += GATHER_S
+    for _ in range(10):
+        take(order, CallTold("a", more="x" * 10))
+    with pytest.raises(LoopError, match="more than 100 characters that cannot be stored yet"):
+        take(order, CallTold("a", more="x"))

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from perdure.runtimes.contract import Runtime
+from perdure.entry import ToolCall
+from perdure.runtimes import search_program
+from perdure.runtimes.contract import CallOrigin, Runtime
 from perdure.runtimes.file_tool import MAX_FILE_BYTES
 from perdure.runtimes.local import open_local
 from perdure.runtimes.tool import Tool
@@ -70,3 +74,27 @@ async def test_an_edit_that_would_make_a_file_without_end_is_refused(tmp_path: P
         assert (tmp_path / "a").read_text() == "a" * 100_000
         told = await use(runtime, "edit_file", path="a", old="a", new="bb", replace_all=True)
         assert not told.is_error
+
+
+async def test_what_tells_one_call_from_another_is_small(tmp_path: Path) -> None:
+    runtime = await open_local(tmp_path)
+    content = "x" * 1_000_000
+    tracemalloc.start()
+    try:
+        for n in range(20):
+            arguments = {"path": "file", "content": f"{n}{content}"}
+            call = ToolCall("c", "write_file", arguments)
+            await runtime.call(call, arguments, CallOrigin("s", "t", f"key {n}"), lambda text: None)
+        del arguments, call
+        assert tracemalloc.get_traced_memory()[0] < 5_000_000
+    finally:
+        tracemalloc.stop()
+        await runtime.close()
+
+
+def test_a_line_that_is_too_long_to_be_held_is_searched_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search_program, "MAX_LINE_BYTES", 4)
+    found = list(search_program.lines(BytesIO(b"abcdefgh\nij\n\nk")))
+    assert found == [(1, b"abcd"), (1, b"efgh"), (1, b"\n"), (2, b"ij\n"), (3, b"\n"), (4, b"k")]

@@ -16,7 +16,7 @@ async def ran(seen: SeenKeys, key: str, text: str) -> None:
     async def run() -> ToolResult:
         return result(text)
 
-    task = seen.begin(key, "what", run).task
+    task = seen.begin(key, b"what", run).task
     assert task is not None
     await task
     await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_one_result_is_kept_however_big_it_is() -> None:
     async def run() -> ToolResult:
         return ToolResult("c", (File("a/b", data=b"x" * 100),))
 
-    task = seen.begin("big", "what", run).task
+    task = seen.begin("big", b"what", run).task
     assert task is not None
     await task
     await asyncio.sleep(0)
@@ -57,7 +57,7 @@ async def test_the_oldest_of_too_many_keys_is_forgotten_but_none_that_runs() -> 
         await over.wait()
         return result("late")
 
-    running = seen.begin("running", "what", wait).task
+    running = seen.begin("running", b"what", wait).task
     for key in ("a", "b", "c"):
         await ran(seen, key, key)
     assert [seen.find(key) is not None for key in ("running", "a", "b", "c")] == [
@@ -73,7 +73,7 @@ async def test_the_oldest_of_too_many_keys_is_forgotten_but_none_that_runs() -> 
 
 async def test_a_call_that_was_ended_is_known_as_such() -> None:
     seen = SeenKeys()
-    run = seen.begin("k", "what", asyncio.Event().wait)  # type: ignore[arg-type]  # it never ends
+    run = seen.begin("k", b"what", asyncio.Event().wait)  # type: ignore[arg-type]  # it never ends
     task = run.task
     assert task is not None
     await asyncio.sleep(0)

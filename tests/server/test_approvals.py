@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from perdure import clock
-from perdure.entry import ToolResult
+from perdure.entry import ToolCall, ToolResult
 from perdure.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -16,6 +16,7 @@ from perdure.errors import (
     TurnRunningError,
 )
 from perdure.fact import ApprovalAnswered, ApprovalRequested, ToolDispatched
+from perdure.loop import CallWaits, MessageEnded, ToolDelta, ToolStarted
 from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
 from perdure.server.service import open_service
@@ -29,6 +30,7 @@ from tests.server.careful import Careful
 from tests.server.house import ID, Feed, House, Loops
 from tests.server.test_store_failure import Refusing
 from tests.unit.checks import check_model_view
+from tests.unit.looping import factory
 
 
 @pytest.fixture
@@ -346,3 +348,23 @@ async def test_a_turn_that_waits_does_not_hold_up_a_shutdown(store: JournalStore
         async with asyncio.timeout(10):
             await service.drain()
     assert (await House(store).look()).status == "waiting"
+
+
+async def test_a_stop_while_others_run_says_that_a_call_that_waits_was_not_made(
+    store: JournalStore,
+) -> None:
+    both = MessageEnded([ToolCall("w", "careful", {}), ToolCall("r", "runs", {})])
+    running = factory(
+        both, CallWaits("w"), ToolStarted("r"), ToolDelta("r", "so far"), asyncio.Event().wait
+    )
+    house = House(store, Loops(running))
+    await house.create()
+    await house.send("go")
+    await house.until_partial("so far")
+    await house.registry.stop(ID)
+    await house.rest()
+    found = await results(house)
+    await house.close()
+    assert "waited for an approval, and was not made" in found["w"].text
+    assert "may have had effects" in found["r"].text
+    assert "may have had effects" not in found["w"].text

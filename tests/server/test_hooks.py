@@ -20,6 +20,7 @@ from perdure.hook import (
     HookOutcome,
     Notification,
     PreCompact,
+    PreToolUse,
     SessionEnd,
     SessionStart,
     Stop,
@@ -291,3 +292,24 @@ async def test_input_that_is_nested_as_deep_as_a_journal_takes_is_told_and_kept(
     await hooks.fire(call(deep=deep))
     assert "could not be told" in hooks.failure
     assert "not kept" in str(hooks.fact.input)
+
+
+async def test_a_hook_that_ran_is_a_fact_also_where_its_turn_ends_as_that_is_stored() -> None:
+    async def says_nothing(event: PreToolUse) -> None:
+        return None
+
+    hook = HookFunction(PreToolUse, says_nothing)
+    hooks = Hooks([Function("p", hook) for _ in range(3)], folder=Path())
+    facts: list[HookRan] = []
+
+    async def note(fact: HookRan) -> None:
+        await asyncio.sleep(0.1)
+        facts.append(fact)
+
+    event = PreToolUse(session_id="s", tool_name="t", tool_input={}, call_id="c")
+    firing = asyncio.create_task(hooks.fire(event, note=note))
+    await asyncio.sleep(0.05)
+    firing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await firing
+    assert [fact.output for fact in facts] == [None] * 3

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perdure.errors import ConfigurationError
+from perdure.errors import ConfigurationError, LoopError
 from perdure.loop import Loop
 from perdure.server.config import Settings
 from perdure.server.named_loop import NamedLoops
+from perdure.server.session.port import make_loop
 
 MODULE = """
 import threading
@@ -131,3 +132,16 @@ def test_what_is_missing_is_said_without_an_import(
     assert "no_such_module_here" in (looks["gone"].missing or "")
     assert looks["x:y"].origin == "setting"
     assert module not in sys.modules
+
+
+async def test_a_factory_of_somebody_elses_is_called_for_runs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a_module_that_counts"
+    (tmp_path / f"{name}.py").write_text("def make():\n    raise ValueError('no line')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    table = {"kind": "import", "factory": f"{name}:make"}
+    loops = NamedLoops(Settings(loop="mine", tables={"loops": {"mine": table}}))
+    await loops.prepare("mine")
+    with pytest.raises(LoopError, match="cannot start: ValueError: no line"):
+        make_loop(loops, "mine")

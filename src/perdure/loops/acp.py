@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from perdure.errors import ConfigurationError, MissingExtraError
+from perdure.errors import MissingExtraError
 from perdure.loop import Loop
-from perdure.loops.agent_loop import AgentLoop, AgentOptions, check_command
+from perdure.loops.agent_loop import AgentLoop, AgentOptions, check_command, words_of
 from perdure.loops.inbox import Inbox
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ class Acp:
         limit_chars: int | None = 50_000,
         install: str | None = None,
     ) -> None:
-        if isinstance(command, str) or not command:
-            raise ConfigurationError("the command of an agent is a list: its name, its arguments")
-        self.command = tuple(command)
+        self.command = words_of(command)
         self.workspace = Path(workspace).absolute()
         self._auth = auth
         self._mode = mode

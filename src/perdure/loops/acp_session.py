@@ -8,7 +8,6 @@ it was started. Source: agentclientprotocol.com/protocol, version 1.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from perdure.errors import LoopError
 from perdure.loop import Allowed
 from perdure.loops.acp_update import read_call, read_update
 from perdure.loops.agent_told import Asked, TurnOver
-from perdure.loops.command import Command, ended
+from perdure.loops.command import Command, ended, read_message
 from perdure.loops.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -258,7 +257,7 @@ class AcpSession:
                 return None
             if line is None:
                 return None
-            if (message := _message(line)) is None:
+            if (message := read_message(line)) is None:
                 self._command.hear(line)
             elif message.get("method") != CLIENT_METHODS["session_update"]:
                 return message
@@ -280,17 +279,6 @@ def choose_option(options: Any, *, allow: bool) -> str | None:
             if each.get("kind") == kind and isinstance(each.get("optionId"), str):
                 return str(each["optionId"])
     return None
-
-
-def _message(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        try:
-            found = json.loads(line)  # it takes an escaped lone surrogate, and NaN
-        except (ValueError, RecursionError):
-            return None
-    return found if isinstance(found, dict) else None
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
@@ -25,6 +25,9 @@ _STATES: Mapping[object, CallState] = {
 }
 _WORD = re.compile(r"[A-Za-z_][\w.:/-]{0,63}\Z")
 _KEPT = {"title": "title", "kind": "kind", "locations": "locations", "rawOutput": "output"}
+
+_MOST_COMPARED = 250_000
+"""Of how many pairs of lines a diff is made, in some hundredths of a second."""
 
 
 def read_update(update: Mapping[str, Any]) -> Said | CallTold | None:
@@ -65,6 +68,7 @@ def read_call(call: Mapping[str, Any], *, is_first: bool = False) -> CallTold | 
         kept["content"] = output
     return CallTold(
         call_id,
+        is_first=is_first,
         name=_name(call) if is_first else _own_name(call),
         arguments=call.get("rawInput") or None,
         state=state,
@@ -127,9 +131,23 @@ def _is_diff(content: Any) -> bool:
 
 
 def _diff(content: Mapping[str, Any]) -> str:
+    """The lines that changed; where finding out which would take too long, all between them."""
     path = str(content.get("path"))
     old, new = (str(content.get(name) or "").split("\n") for name in ("oldText", "newText"))
-    return "\n".join(unified_diff(old, new, path, path, lineterm=""))
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    removed, added = old[head : len(old) - tail], new[head : len(new) - tail]
+    if len(removed) * len(added) <= _MOST_COMPARED:
+        return "\n".join(unified_diff(old, new, path, path, lineterm=""))
+    hunk = f"@@ -{head + 1},{len(removed)} +{head + 1},{len(added)} @@"
+    lines = [f"--- {path}", f"+++ {path}", hunk]
+    return "\n".join([*lines, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)])
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _text(block: Any) -> str:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.entry import File, Text, ToolCall
-from perdure.errors import LoopError
+from perdure.errors import ConfigurationError, LoopError
 from perdure.loop import (
     LoopContext,
     LoopEvent,
@@ -82,6 +82,18 @@ class AgentOptions(Struct, frozen=True):
     start_within_s: float
     limit_chars: int | None
     install: str | None
+
+
+def words_of(command: Sequence[str]) -> tuple[str, ...]:
+    """A command as a list of words.
+
+    Raises:
+        ConfigurationError: it is one text, or empty.
+
+    """
+    if isinstance(command, str) or not command:
+        raise ConfigurationError("the command of an agent is a list: its name, its arguments")
+    return tuple(command)
 
 
 def check_command(options: AgentOptions) -> None:

@@ -31,15 +31,17 @@ class Said:
 class CallTold:
     """Something about a call: what is None is as it was told before.
 
-    `is_whole` says that the arguments are complete, which the protocol may not tell otherwise;
-    `is_asked` that they are those of a request for permission, where some agents put what a person
-    is to read. `output` is all of it so far, `more` is added to it.
+    `is_first` says that the agent makes the call now, and not that it tells more of one. `is_whole`
+    says that the arguments are complete, which the protocol may not tell otherwise; `is_asked` that
+    they are those of a request for permission, where some agents put what a person is to read.
+    `output` is all of it so far, `more` is added to it.
     """
 
     __slots__ = (
         "arguments",
         "call_id",
         "is_asked",
+        "is_first",
         "is_whole",
         "more",
         "name",
@@ -55,6 +57,7 @@ class CallTold:
         name: str | None = None,
         arguments: Json = None,
         state: CallState | None = None,
+        is_first: bool = False,
         is_whole: bool = False,
         is_asked: bool = False,
         output: Sequence[Text | File] | None = None,
@@ -65,6 +68,7 @@ class CallTold:
         self.name = name
         self.arguments = arguments
         self.state = state
+        self.is_first = is_first
         self.is_whole = is_whole
         self.is_asked = is_asked
         self.output = output

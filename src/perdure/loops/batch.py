@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 
 from perdure.entry import Json, ToolCall, ToolResult
 from perdure.errors import PerdureError, RuntimeLostError
@@ -20,7 +21,7 @@ from perdure.loop import (
 )
 from perdure.loops.deadline import Deadline
 from perdure.loops.permission import refused_result, verdict_of
-from perdure.loops.tool import failed_result
+from perdure.loops.tool import checked_output, failed_result
 
 Show = Callable[[str], object]
 RunCall = Callable[[ToolCall, Json, Show], Awaitable[ToolResult]]
@@ -41,8 +42,8 @@ async def run_batch(
     """
     events: Events = asyncio.Queue()
     tasks = [asyncio.create_task(_run_one(call, run, context, events)) for call in calls]
-    for task in tasks:
-        task.add_done_callback(lambda done: _report(done, events))
+    for call, task in zip(calls, tasks, strict=True):
+        task.add_done_callback(partial(_report, call, events))
     try:
         running = len(tasks)
         while running:
@@ -57,17 +58,29 @@ async def run_batch(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _report(task: asyncio.Task[None], events: Events) -> None:
-    """A task that failed gives no event of its own; nobody shall wait for one."""
-    if not task.cancelled() and (error := task.exception()) is not None:
+def _report(call: ToolCall, events: Events, task: asyncio.Task[None]) -> None:
+    """A task that did not end well gives no event of its own; nobody shall wait for one."""
+    if task.cancelled():  # where the batch did it, nobody listens any more
+        events.put_nowait(ToolEnded(failed_result(call, "the tool cancelled itself")))
+    elif (error := task.exception()) is not None:
         events.put_nowait(error)
 
 
 async def _run_one(call: ToolCall, run: RunCall, context: LoopContext, events: Events) -> None:
     loop = asyncio.get_running_loop()
+    has_ended = False
+
+    def add(text: str) -> None:
+        if not has_ended:  # what a tool shows later is of no call that is open
+            events.put_nowait(ToolDelta(call.call_id, text))
 
     def show(text: str) -> None:
-        loop.call_soon_threadsafe(events.put_nowait, ToolDelta(call.call_id, text))
+        loop.call_soon_threadsafe(add, checked_output(text))
+
+    def end(last: LoopEvent) -> None:
+        nonlocal has_ended
+        has_ended = True
+        events.put_nowait(last)
 
     last: LoopEvent
     try:
@@ -78,19 +91,9 @@ async def _run_one(call: ToolCall, run: RunCall, context: LoopContext, events: E
                 last = ToolEnded(refused_result(call, reason))
             case Allowed(arguments=arguments):
                 events.put_nowait(ToolStarted(call.call_id))
-                last = ToolEnded(await _result(call, arguments, run, show))
+                last = ToolEnded(await run(call, arguments, show))
     except RuntimeLostError:
         raise
     except PerdureError as error:  # a hook or the store; the run says which
         last = ToolEnded(failed_result(call, str(error)))
-    loop.call_soon_threadsafe(events.put_nowait, last)  # after what it has shown
-
-
-async def _result(call: ToolCall, arguments: Json, run: RunCall, show: Show) -> ToolResult:
-    try:
-        return await run(call, arguments, show)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        return failed_result(call, "the tool cancelled itself")
+    loop.call_soon_threadsafe(end, last)  # after what it has shown

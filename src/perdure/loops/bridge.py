@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
-from perdure.loop import LoopEvent
+from perdure.entry import ToolCall
+from perdure.loop import LoopEvent, MessageEnded, ToolDelta, ToolEnded
+from perdure.loops.tool import checked_output
 
 
 class _Said(NamedTuple):
@@ -25,19 +27,31 @@ class Bridge:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._said: asyncio.Queue[_Said | None] = asyncio.Queue()
+        self._ended: set[str] = set()
 
     async def say(self, event: LoopEvent) -> None:
         """Gives an event; returns when it is stored. Those of several tasks come one by one."""
+        match event:
+            case MessageEnded(parts=parts):
+                self._ended.difference_update(
+                    part.call_id for part in parts if isinstance(part, ToolCall)
+                )
+            case ToolEnded(result=result):
+                self._ended.add(result.call_id)
         taken: asyncio.Future[None] = self._loop.create_future()
         self._said.put_nowait(_Said(event, taken))
         await taken
 
-    def tell(self, event: LoopEvent) -> None:
-        """Gives an event that nobody waits for, from any thread."""
-        self._loop.call_soon_threadsafe(self._said.put_nowait, _Said(event, None))
+    def show(self, call_id: str, text: str) -> None:
+        """Gives output of a call, which nobody waits for, from any thread; none after its end."""
+        self._loop.call_soon_threadsafe(self._add, ToolDelta(call_id, checked_output(text)))
+
+    def _add(self, delta: ToolDelta) -> None:
+        if delta.call_id not in self._ended:
+            self._said.put_nowait(_Said(delta, None))
 
     async def flush(self) -> None:
-        """Returns once all that was told on this thread before is ahead of what is said next."""
+        """Returns once all that was shown on this thread before is ahead of what is said next."""
         await asyncio.sleep(0)
 
 

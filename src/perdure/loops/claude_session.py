@@ -23,7 +23,7 @@ from perdure.entry import File, Json, Text
 from perdure.errors import LoopError
 from perdure.loop import Allowed, Refused
 from perdure.loops.agent_told import Asked, CallTold, Said, TurnOver
-from perdure.loops.command import Command, ended
+from perdure.loops.command import Command, ended, read_message
 from perdure.loops.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -159,12 +159,10 @@ class ClaudeSession:
         problem: LoopError | None = None
         try:
             while (line := await self._next()) is not None:
-                try:
-                    message = msgspec.json.decode(line)
-                except msgspec.DecodeError:
+                if (message := read_message(line)) is None:
                     self._command.hear(line)
-                    continue
-                self._take(_fields(message), len(line))
+                else:
+                    self._take(message, len(line))
         except LoopError as error:
             problem = error
         if self._is_prompted and not self._over.is_set():
@@ -191,7 +189,9 @@ class ClaudeSession:
             case "assistant" if is_own:
                 for block in _blocks(message):
                     if block.get("type") == "tool_use":
-                        self._inbox.put(_call(block.get("id"), block), size)
+                        call = _call(block.get("id"), block)
+                        call.is_first = True
+                        self._inbox.put(call, size)
             case "user" if is_own:
                 for block in _blocks(message):
                     if block.get("type") == "tool_result":

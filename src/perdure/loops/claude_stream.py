@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from perdure.loop import Loop
-from perdure.loops.agent_loop import AgentLoop, AgentOptions, check_command
+from perdure.loops.agent_loop import AgentLoop, AgentOptions, check_command, words_of
 from perdure.loops.agents import CLAUDE_CODE
 from perdure.loops.claude_session import ClaudeSession
 from perdure.loops.inbox import Inbox
@@ -39,7 +39,7 @@ class ClaudeStream:
         self.workspace = Path(workspace).absolute()
         self._grace_s = grace_s
         self._options = AgentOptions(
-            command=(*command, *arguments),
+            command=(*words_of(command), *arguments),
             workspace=self.workspace,
             env=dict(env),
             asks_people=asks_people,

@@ -9,6 +9,7 @@ its owner takes it; of its standard error the last few KiB are kept. POSIX only.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
+
+from perdure.completion import complete
 from perdure.errors import LoopError
 from perdure.loops.process import make_pipes
 
@@ -67,20 +71,28 @@ class Command:
             ours, theirs = self._launch([program, *argv[1:]], cwd, env)
         except (OSError, ValueError) as error:
             raise LoopError(f"the command {argv[0]!r} cannot be started: {error}") from error
-        to_program, output, errors, report = ours
         for fd in theirs:
             os.close(fd)
-        self._output = await self._reader(output)
-        self._input = await self._writer(to_program)
+        await complete(self._connect(ours))
+
+    async def _connect(self, ours: list[int]) -> None:
+        try:
+            self._input = await self._writer(ours.pop())
+            self._output = await self._reader(ours.pop())
+            errors = await self._reader(ours.pop())
+            report = await self._reader(ours.pop())
+        finally:
+            for fd in ours:
+                os.close(fd)
         self._tasks = [
-            asyncio.create_task(self._listen(await self._reader(errors))),
-            asyncio.create_task(self._watch(await self._reader(report))),
+            asyncio.create_task(self._listen(errors)),
+            asyncio.create_task(self._watch(report)),
         ]
 
     def _launch(
         self, argv: Sequence[str], cwd: Path, env: Mapping[str, str]
     ) -> tuple[list[int], list[int]]:
-        """Starts the supervisor; returns our ends of the pipes and theirs."""
+        """Starts the supervisor; returns our ends of the pipes, the last one first, and theirs."""
         pipes = make_pipes(5)
         alive, stdin, stdout, stderr, report = pipes
         try:
@@ -102,7 +114,7 @@ class Command:
                     os.close(fd)
             raise
         self._lifeline = alive[1]
-        return [stdin[1], stdout[0], stderr[0], report[0]], [
+        return [report[0], stderr[0], stdout[0], stdin[1]], [
             alive[0],
             stdin[0],
             stdout[1],
@@ -193,7 +205,7 @@ class Command:
                 self._input.close()
                 await self.wait(_REST_S)
             self.let_go()
-            if not await self.wait(self._grace_s + _MARGIN_S):
+            if self._tasks and not await self.wait(self._grace_s + _MARGIN_S):
                 self._popen.kill()  # the program may have stopped its supervisor
                 await self._over.wait()
             await asyncio.to_thread(self._popen.wait)
@@ -220,6 +232,18 @@ class Command:
             with suppress(ProcessLookupError):  # the supervisor was killed: do its work
                 os.killpg(int(lines[0]), signal.SIGKILL)
         self._over.set()
+
+
+def read_message(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None where it is none. It takes lone surrogates, and NaN."""
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+    return found if isinstance(found, dict) else None
 
 
 def ended(command: Command) -> str:

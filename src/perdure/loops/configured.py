@@ -208,7 +208,7 @@ class AcpKind(Kind, frozen=True, kw_only=True, tag="acp"):
 class ClaudeStreamKind(Kind, frozen=True, kw_only=True, tag="claude-stream"):
     """Claude Code through its own stream of JSON; see `loops.ClaudeStream` for each key."""
 
-    command: tuple[str, ...] = ("claude",)
+    command: Annotated[tuple[str, ...], Meta(min_length=1)] = ("claude",)
     arguments: tuple[str, ...] = ()
     workspace: str | None = None
     env: Mapping[str, str] = {}

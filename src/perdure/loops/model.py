@@ -143,10 +143,11 @@ class ModelLoop:
         parameters = self._parameters(around, is_summary=is_summary)
         run_call = partial(self._run_call, context=context)
         calls: Sequence[ToolCall] = answered_calls(context, messages)
-        tokens = 0
+        tokens, steps = 0, 0
         async with Asking(self._candidates, options.max_retries, deadline) as asking:
-            for _ in range(options.max_steps):
+            while calls or steps < options.max_steps:
                 if not calls:
+                    steps += 1
                     messages += await context.joined()
                     answer = Answer()
                     asked = asking.ask(messages, parameters, answer, is_summary=is_summary)

@@ -12,6 +12,7 @@ import copy
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agents import Agent, FunctionTool, Handoff, Tool
@@ -24,7 +25,6 @@ from perdure.loop import (
     CallWaits,
     LoopContext,
     Refused,
-    ToolDelta,
     ToolEnded,
     ToolSpec,
     ToolStarted,
@@ -152,7 +152,7 @@ class Tools:
         return output
 
     def _show(self, call_id: str) -> Any:
-        return lambda text: self._bridge.tell(ToolDelta(call_id, text))
+        return partial(self._bridge.show, call_id)
 
     def _offer(self, spec: ToolSpec) -> FunctionTool:
         """A tool around the run; its result is stored as it came."""

@@ -16,7 +16,7 @@ results before the next message. So:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from perdure.clock import monotonic
 from perdure.entry import File, Json, Part, Reasoning, Text, ToolCall, ToolResult
@@ -48,6 +48,8 @@ class Call:
 
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
+        self.chars = 0
+        """How much output of it is kept."""
         self.stored: ToolCall | None = None
         self.asked: Asked | None = None
         self._told = CallTold(call_id)
@@ -55,6 +57,9 @@ class Call:
         self._is_started = False
         self._more: list[str] = []
         self._shown = 0
+        """How much of `output` was shown."""
+        self._fresh: list[str] = []
+        """What is still to be shown: of `output`, or of what was added to it."""
         self._refusal: str | None = None
 
     def update(self, told: CallTold) -> None:
@@ -63,9 +68,12 @@ class Call:
         if told.arguments is not None and told.arguments != mine.arguments:
             self._take_arguments(told)
         mine.name = told.name or mine.name
-        mine.output = mine.output if told.output is None else told.output
+        if told.output is not None:
+            self._take_output(told.output)
         if told.more:
             self._more.append(told.more)
+            self._fresh.append(told.more)
+            self.chars += len(told.more)
         mine.provider = {**(mine.provider or {}), **(told.provider or {})} or None
         mine.is_whole = mine.is_whole or told.is_whole
         if told.state is not None and told.state != "pending" and not self.has_ended:
@@ -80,6 +88,14 @@ class Call:
         else:
             self._changed_at = monotonic()
             mine.arguments = told.arguments
+
+    def _take_output(self, output: Sequence[Text | File]) -> None:
+        text = "".join(part.text for part in output if isinstance(part, Text))
+        if fresh := text[self._shown :]:
+            self._fresh.append(fresh)
+        self._shown = max(self._shown, len(text))
+        self.chars += _size(output) - _size(self._told.output or ())
+        self._told.output = output
 
     def ask(self, asked: Asked) -> None:
         """The agent waits for permission."""
@@ -139,15 +155,9 @@ class Call:
         if not self._is_started:
             self._is_started = True
             yield ToolStarted(self.call_id)
-        if self._told.state == "running":
-            output = self._text()
-            fresh, self._shown = output[self._shown :], max(self._shown, len(output))
-            if fresh:
-                yield ToolDelta(self.call_id, fresh)
-
-    def _text(self) -> str:
-        told = "".join(part.text for part in self._told.output or () if isinstance(part, Text))
-        return told + "".join(self._more)
+        if self._told.state == "running" and self._fresh:
+            fresh, self._fresh = "".join(self._fresh), []
+            yield ToolDelta(self.call_id, fresh)
 
     def result(self, limit_chars: int | None) -> ToolResult:
         """Its result."""
@@ -169,6 +179,10 @@ class Call:
             limit_chars=limit_chars,
             provider=provider or None,
         )
+
+
+def _size(output: Sequence[Text | File]) -> int:
+    return sum(len(part.text if isinstance(part, Text) else part.data or b"") for part in output)
 
 
 def _extends(told: CallTold, known: CallTold) -> bool:
@@ -203,6 +217,7 @@ class Order:
         self._limit_chars = limit_chars
         self._calls: dict[str, Call] = {}
         self._open: dict[str, Call] = {}
+        self._over: set[str] = set()
         self._making: list[_Passage | Call] = []
         self._is_shown = False
         self._held: deque[Said | Call] = deque()
@@ -232,8 +247,8 @@ class Order:
         match told:
             case Said():
                 self._hold(told)
-            case CallTold():
-                self._call(told.call_id).update(told)
+            case CallTold() if told.is_first or told.is_asked or told.call_id not in self._over:
+                self._update(told)
             case Asked():
                 self._call(told.call_id).ask(told)
             case Answered() if told.asked.call_id in self._calls:
@@ -252,18 +267,29 @@ class Order:
 
     def _call(self, call_id: str) -> Call:
         if call_id not in self._calls:
+            self._over.discard(call_id)
             self._calls[call_id] = call = Call(call_id)
             self._hold(call)
         return self._calls[call_id]
 
+    def _update(self, told: CallTold) -> None:
+        call = self._call(told.call_id)
+        before = call.chars
+        call.update(told)
+        self._keep(call.chars - before)
+
     def _hold(self, what: Said | Call) -> None:
         self._held.append(what)
         if isinstance(what, Said):
-            self._held_chars += len(what.text)
-            if self._held_chars > MOST_HELD_CHARS:
-                raise LoopError(
-                    f"the agent said more than {MOST_HELD_CHARS} characters in one message"
-                )
+            self._keep(len(what.text))
+
+    def _keep(self, chars: int) -> None:
+        self._held_chars += chars
+        if self._held_chars > MOST_HELD_CHARS:
+            raise LoopError(
+                f"the agent told more than {MOST_HELD_CHARS} characters that cannot be stored yet: "
+                "its message, or its calls, have no end"
+            )
 
     def _go_on(self) -> Iterator[LoopEvent]:
         while True:
@@ -284,6 +310,8 @@ class Order:
             yield from call.progress()
             if call.has_ended:
                 del self._open[call.call_id], self._calls[call.call_id]
+                self._over.add(call.call_id)
+                self._held_chars -= call.chars
                 self.outputs += 1
                 yield ToolEnded(call.result(self._limit_chars))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic_ai.capabilities.abstract import AbstractCapability
@@ -19,7 +20,7 @@ from pydantic_ai.toolsets.abstract import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from perdure.entry import Json, ToolCall, ToolResult
-from perdure.loop import Allowed, CallWaits, LoopContext, Refused, ToolDelta, ToolStarted, Waits
+from perdure.loop import Allowed, CallWaits, LoopContext, Refused, ToolStarted, Waits
 from perdure.loops.bridge import Bridge
 from perdure.loops.current import calling
 from perdure.loops.permission import verdict_of
@@ -169,4 +170,4 @@ def tool_context(context: LoopContext, bridge: Bridge, call_id: str) -> ToolCont
 
 def shows(bridge: Bridge, call_id: str) -> Any:
     """A function that streams the output of a call."""
-    return lambda text: bridge.tell(ToolDelta(call_id, text))
+    return partial(bridge.show, call_id)

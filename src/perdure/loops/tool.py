@@ -1,12 +1,12 @@
 """A tool: a plain Python function, its JSON schema from its type hints and its docstring.
 
-Arguments are validated before the function is called; a synchronous function runs in a thread.
-Whatever goes wrong in a tool is a result that the model can read, never a dead run.
+Arguments are validated before the function is called; a synchronous function runs in a thread of
+its own, which is left behind where its call is cut off (blocking.py). Whatever goes wrong in a tool
+is a result that the model can read, never a dead run.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from perdure.blocking import Blocking
 from perdure.codec import encode
 from perdure.entry import File, Json, ResultPart, Text, ToolCall, ToolResult
 from perdure.errors import AppendRejectedError, ConfigurationError
@@ -21,6 +22,9 @@ from perdure.loop import ToolSpec
 
 if TYPE_CHECKING:
     from pydantic_ai.tools import ToolDefinition
+
+MAX_HANGING = 16
+"""So many calls of one function may hang, cut off, before it is not called any more."""
 
 ToolFunction = Callable[..., Any]
 """A function with type hints, `async` or not. Its name and docstring are what the model reads.
@@ -34,8 +38,9 @@ class ToolContext:
     """What a tool may know of its call: give it a first parameter of this type.
 
     `idempotency_key` is the same for the same call whenever it is made again, so that a tool whose
-    effect must happen once can hand it on. `show` streams output while the tool runs; it can be
-    called from any thread, and what it shows is provisional.
+    effect must happen once can hand it on. `show` streams output, text, while the tool runs; it can
+    be called from any thread, and what it shows is provisional. After the end of the tool it does
+    nothing.
     """
 
     session_id: str
@@ -58,6 +63,7 @@ class Tool:
         from pydantic_ai.exceptions import UserError
 
         self._function = function
+        self._blocking = Blocking(function)
         self._takes_context = False
         try:
             self._takes_context = _takes_context(function)
@@ -81,6 +87,8 @@ class Tool:
             arguments = self._schema.validator.validate_json(encode(call.arguments))
         except ValidationError as error:
             return True, (Text(_explain(error.errors(include_url=False, include_context=False))),)
+        if (hanging := self._blocking.hanging) >= MAX_HANGING:
+            return True, (Text(f"not run: {hanging} earlier calls of it still hang"),)
         positional, named = self._arguments(arguments)
         if self._takes_context:
             positional.insert(0, context)
@@ -88,7 +96,7 @@ class Tool:
             if self._schema.is_async:
                 value = await self._function(*positional, **named)
             else:
-                value = await asyncio.to_thread(self._function, *positional, **named)
+                value = await self._blocking(*positional, **named)
                 if inspect.isawaitable(value):
                     value = await value
             return False, _parts(value)
@@ -153,6 +161,18 @@ def to_json(value: object) -> str:
     from pydantic_core import to_json as dump
 
     return dump(value, fallback=msgspec.to_builtins).decode()
+
+
+def checked_output(text: object) -> str:
+    """What a tool shows, if it is text.
+
+    Raises:
+        TypeError: it is not; whoever shows it is told.
+
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"a tool shows text, not {type(text).__name__}")
+    return text
 
 
 def failed_result(call: ToolCall, why: str) -> ToolResult:

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -325,11 +326,13 @@ def _clean(part: ResultPart) -> ResultPart:
             return part
 
 
-def _fingerprint(name: str, arguments: Json) -> str:
+def _fingerprint(name: str, arguments: Json) -> bytes:
+    """What tells one call from another; of fixed size, for very many are kept."""
     try:
-        return f"{name} {encode(arguments).decode()}"
+        said = encode([name, arguments])
     except AppendRejectedError:  # no JSON: no tool takes it either
-        return f"{name} {arguments!r}"
+        said = repr((name, arguments)).encode("utf-8", "backslashreplace")
+    return sha256(said).digest()
 
 
 def _free_name(name: str, source: str, taken: Mapping[str, Tool]) -> str:

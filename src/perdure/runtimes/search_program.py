@@ -15,9 +15,10 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 MAX_LINE_CHARS = 2_000
+MAX_LINE_BYTES = 16 << 20
 LOOK_BYTES = 8192
 
 
@@ -47,7 +48,7 @@ def search(root: str, query: dict[str, Any], out: TextIO) -> int:
             if b"\0" in head:
                 continue
             file.seek(0)
-            for number, raw in enumerate(file, 1):
+            for number, raw in lines(file):
                 line = raw.decode("utf-8", "replace").rstrip("\r\n")
                 if not wanted.search(line):
                     continue
@@ -58,6 +59,14 @@ def search(root: str, query: dict[str, Any], out: TextIO) -> int:
                 shown = line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + "…"
                 out.write(f"{query['prefix']}{path}:{number}:{shown}\n")
     return 0
+
+
+def lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Each line and its number; one that is longer than can be held comes in pieces."""
+    number = 1
+    while raw := file.readline(MAX_LINE_BYTES):
+        yield number, raw
+        number += raw.endswith(b"\n")
 
 
 def files(glob: str) -> Iterator[tuple[str, int]]:

@@ -19,9 +19,12 @@ MAX_KEPT_CHARS = 64 << 20
 
 @dataclass(slots=True)
 class Run:
-    """A call that was begun: its task, and afterwards its result for as long as it is kept."""
+    """A call that was begun: its task, and afterwards its result for as long as it is kept.
 
-    what: str
+    `what` tells it from other calls, and is small.
+    """
+
+    what: bytes
     task: asyncio.Task[ToolResult] | None
     result: ToolResult | None = None
     chars: int = 0
@@ -42,7 +45,7 @@ class SeenKeys:
         """The call of this key, if it was begun in this life."""
         return self._runs.get(key)
 
-    def begin(self, key: str, what: str, run: Callable[[], Awaitable[ToolResult]]) -> Run:
+    def begin(self, key: str, what: bytes, run: Callable[[], Awaitable[ToolResult]]) -> Run:
         """Begins the call of a key that is new; an empty key is never remembered."""
         task = asyncio.ensure_future(run())
         assert isinstance(task, asyncio.Task)

@@ -15,7 +15,7 @@ from perdure.errors import ConfigurationError, MissingExtraError, PerdureError
 from perdure.loop import LoopFactory, as_factory
 from perdure.loops import default_loop_name, loop_by_name
 from perdure.loops.agents import SCHEME
-from perdure.loops.configured import make_configured, parse_loops
+from perdure.loops.configured import ImportKind, make_configured, parse_loops
 from perdure.loops.named import is_module
 from perdure.loops.vendor import missing_agent, missing_for_model
 from perdure.plugin import Plugins
@@ -87,11 +87,15 @@ class NamedLoops:
 
     def _import(self, name: str) -> None:
         factory = self.factory(name)
-        if not is_module(name):
-            with suppress(
-                PerdureError
-            ):  # a model's library is imported; the run says what is amiss
+        if self._is_ours(name):
+            with suppress(PerdureError):  # it imports a library; the run says what is amiss
                 factory()
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether the factory is one of Perdure's; anybody else's is called for a run only."""
+        if (kind := self._kinds.get(name)) is not None:
+            return not isinstance(kind, ImportKind)
+        return name == "shell" or (":" in name and not is_module(name))
 
     def factory(self, name: str, /) -> LoopFactory:
         """The factory of this name.

@@ -1,23 +1,20 @@
 """A function of a plugin at an event.
 
-An `async` one runs on the event loop, any other in a daemon thread of its own: a pool would be
-full of those that hang. When its time is up nobody waits for it any more. It cannot be killed, so
-a function of which several runs still hang is not called again until one of them has come back.
+An `async` one runs on the event loop, any other in a thread of its own (blocking.py). When its time
+is up nobody waits for it any more. It cannot be killed, so a function of which several runs still
+hang is not called again until one of them has come back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
-from contextvars import copy_context
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from perdure.blocking import Blocking
 from perdure.encoding import encode
 from perdure.entry import Json
 from perdure.errors import AppendRejectedError, HookRefusedError
@@ -39,7 +36,8 @@ class Function:
 
     def __init__(self, plugin: str, hook: HookFunction) -> None:
         self._hook = hook
-        self._hanging = 0
+        self._hanging = 0  # those that are `async`
+        self._blocking = Blocking(hook.function)
         self.event_name = hook.event.__name__
         self._matcher = Matcher(hook.matcher)
         self.on_failure: OnFailure = hook.on_failure
@@ -61,8 +59,8 @@ class Function:
 
     async def run(self, fired: Fired) -> Ran:
         """Calls it, and waits for its outcome as long as it may take."""
-        if self._hanging >= MAX_HANGING:
-            return Ran(failure=f"not called: {self._hanging} earlier runs of it still hang")
+        if (hanging := self._hanging + self._blocking.hanging) >= MAX_HANGING:
+            return Ran(failure=f"not called: {hanging} earlier runs of it still hang")
         run = asyncio.create_task(self._call(fired.event))
         try:
             done, _ = await asyncio.wait({run}, timeout=self._hook.timeout_s)
@@ -93,43 +91,10 @@ class Function:
         try:
             if inspect.iscoroutinefunction(self._hook.function):
                 return await self._hook.function(event)
-            result = await self._call_in_thread(event)
+            result = await self._blocking(event)
             return await result if inspect.isawaitable(result) else result
         except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop
             raise RuntimeError(f"it raised {error!r}") from error
-
-    async def _call_in_thread(self, event: HookEvent) -> Any:
-        loop = asyncio.get_running_loop()
-        came: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            if came.done():  # nobody waits any more, and it has come back
-                self._hanging -= 1
-            elif error is None:
-                came.set_result(result)
-            else:
-                came.set_exception(error)
-
-        def work() -> None:
-            result: Any = None
-            raised: BaseException | None = None
-            try:
-                result = self._hook.function(event)
-            except StopIteration as error:  # a future cannot hold one
-                raised = RuntimeError(repr(error))
-            except BaseException as error:  # the outermost frame of this thread
-                raised = error
-            with suppress(RuntimeError):  # the server is gone, and its event loop with it
-                loop.call_soon_threadsafe(settle, result, raised)
-
-        run = partial(copy_context().run, work)
-        threading.Thread(target=run, name="hook", daemon=True).start()
-        try:
-            return await came
-        except asyncio.CancelledError:
-            if came.cancelled():
-                self._hanging += 1
-            raise
 
 
 def _seen(run: asyncio.Task[Any]) -> None:

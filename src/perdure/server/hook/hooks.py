@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from pathlib import Path
 
 from perdure.clock import monotonic
+from perdure.completion import complete
 from perdure.entry import Json
 from perdure.fact import HookRan
 from perdure.hook import (
@@ -124,12 +125,12 @@ async def _ask(handler: Handler, fired: Fired, note: Note) -> HookOutcome:
         ran = await handler.run(fired)
     except asyncio.CancelledError:
         cut = Ran(failure="cut off: what it was asked about was ended")
-        await note(_fact(handler, fired, cut, monotonic() - began))
+        await complete(note(_fact(handler, fired, cut, monotonic() - began)))
         raise
     except Exception as error:  # the outermost frame of a handler
         log.exception("the hook %s failed", handler.label)
         ran = Ran(failure=f"{type(error).__name__}: {error}")
-    await note(_fact(handler, fired, ran, monotonic() - began))
+    await complete(note(_fact(handler, fired, ran, monotonic() - began)))
     if ran.failure is None:
         return ran.outcome
     log.warning(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from perdure import clock
+from perdure.blocking import Blocking
 from perdure.entry import Json, Text, ToolCall, ToolResult
 from perdure.errors import ConfigurationError, PerdureError
 from perdure.server.session.seen import tail
@@ -160,7 +161,7 @@ async def _call(function: Callable[[CheckedTurn], object], turn: CheckedTurn) ->
         if inspect.iscoroutinefunction(function):
             found: object = await function(turn)
         else:
-            found = await asyncio.to_thread(function, turn)
+            found = await Blocking(function)(turn)
     except (asyncio.CancelledError, TimeoutError):
         raise
     except Exception as error:  # the edge of somebody else's function
