@@ -173,6 +173,59 @@ async def test_an_answer_that_breaks_off_after_text_is_not_begun_anew(
     assert hurried.waits == []
 
 
+def ended_with(finish: str, delta: str = '"content":""') -> bytes:
+    return event_stream(
+        'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":'
+        f'[{{"index":0,"delta":{{"role":"assistant",{delta}}},"finish_reason":"{finish}"}}]}}',
+        "",
+        "data: [DONE]",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("finish", "told"), [("length", "limit of tokens"), ("content_filter", "content filter")]
+)
+async def test_an_answer_that_was_cut_off_before_it_said_anything_fails_the_run(
+    provider: Provider, finish: str, told: str
+) -> None:
+    await teach(provider)
+    provider.canned.append(ended_with(finish))
+    context = ask("x")
+    with pytest.raises(LoopError, match=told):
+        await collect(make(provider)(), context)
+    assert isinstance(context.conversation[-1], Message)
+
+
+async def test_a_call_that_was_cut_off_is_not_made_and_the_model_is_told_why(
+    provider: Provider,
+) -> None:
+    def noop(word: str) -> str:
+        """Does nothing."""
+        raise AssertionError
+
+    await teach(provider)
+    call = '{"index":0,"id":"c1","type":"function","function":{"name":"noop","arguments":"{\\"wo"}}'
+    provider.canned.append(ended_with("length", f'"tool_calls":[{call}]'))
+    events = await collect(make(provider, tools=[noop])(), ask("x"))
+    (result,) = [event.result for event in events if isinstance(event, ToolEnded)]
+    assert "limit of tokens" in result.text
+    assert said(events)[-1] == "Here."
+
+
+async def test_only_the_key_that_is_used_is_named_and_no_word_is_taken_for_one(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "another-key-than-that")
+    provider.canned += [refusal("401 Who")] * 2
+    with pytest.raises(ModelError, match="the key that it is given"):
+        await collect(make(provider)(), ask("x"))
+    with pytest.raises(ModelError, match="Sorry"):
+        await collect(
+            Model(GPT, base_url=provider.base_url("openai-chat"), api_key="r")(), ask("x")
+        )
+
+
 async def test_fallbacks_are_asked_in_order_and_the_message_says_which_answered(
     provider: Provider, hurried: HurriedClock
 ) -> None:

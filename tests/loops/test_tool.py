@@ -98,6 +98,21 @@ async def test_arguments_that_do_not_fit_are_an_error_result_that_says_where(
     assert told in text_of(parts)
 
 
+@pytest.mark.parametrize(
+    ("raw", "arguments"),
+    [
+        ('{"a": "\\ud83d"}', {"a": "\ufffd"}),
+        ('{"a": "\\ud83d\\ude00"}', {"a": "\U0001f600"}),
+        ('{"a": Infinity}', '{"a": Infinity}'),
+        ('{"a": "\\ud83d", "b": NaN}', '{"a": "\\ud83d", "b": NaN}'),
+        ('{"comm', '{"comm'),
+        ("[1]", "[1]"),
+    ],
+)
+def test_arguments_are_an_object_or_stay_as_they_came(raw: str, arguments: object) -> None:
+    assert parse_arguments(raw) == arguments
+
+
 async def test_a_first_parameter_of_the_context_type_is_the_context_and_not_in_the_schema() -> None:
     def keyed(call: ToolContext, name: str) -> str:
         """Uses its key."""

@@ -63,6 +63,31 @@ async def test_a_pattern_that_cannot_be_is_refused_in_words(tmp_path: Path, patt
         assert told.text.startswith("the pattern is not valid")
 
 
+async def test_one_file_is_searched_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("[a]*.txt", "a.txt"):
+        (tmp_path / "sub" / name).write_text("yes\nno\n")
+    (tmp_path / "link").symlink_to("sub/a.txt")
+    async with TestLocalRuntime().open_runtime(tmp_path) as runtime:
+        told = await use(runtime, "search_files", pattern="yes", path="sub/[a]*.txt")
+        assert told.text == "sub/[a]*.txt:1:yes\n"
+        told = await use(runtime, "search_files", pattern="yes", path="link")
+        assert told.text == "sub/a.txt:1:yes\n"
+        told = await use(runtime, "search_files", pattern="yes", path="sub/none")
+        assert told.is_error
+
+
+async def test_arguments_that_are_no_object_are_refused_in_words(tmp_path: Path) -> None:
+    async with TestLocalRuntime().open_runtime(tmp_path) as runtime:
+        for name in ("run_command", "read_file"):
+            call = ToolCall("c", name, '{"comm' + "x" * 1000)
+            origin = CallOrigin("s", "t", key=name)
+            told = await runtime.call(call, call.arguments, origin, show=lambda text: None)
+            assert told.is_error
+            assert told.text.startswith("nothing was run: the arguments are no JSON object")
+            assert len(told.text) < 400
+
+
 async def test_an_edit_that_would_make_a_file_without_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a" * 100_000)
     async with TestLocalRuntime().open_runtime(tmp_path) as runtime:

@@ -10,14 +10,18 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from perdure.entry import File
+from perdure.errors import ConfigurationError
+from perdure.runtimes import mcp_source
 from perdure.runtimes.child import Charge
 from perdure.runtimes.contract import Runtime
 from perdure.runtimes.local import LocalRuntime, open_local
+from perdure.runtimes.mcp_source import McpSource
 from perdure.runtimes.source import sources_of
 from perdure.runtimes.subprocess_runtime import start_subprocess
 from perdure.runtimes.table import McpServer, parse_mcp
@@ -174,6 +178,62 @@ async def test_a_server_that_cannot_be_reached_costs_its_own_tools(
         assert list(runtime.troubles) == ["broken"]
         assert runtime.troubles["broken"]
         assert (await use(runtime, "run_command", command="echo on")).text == "on\n"
+
+
+async def test_a_silent_server_costs_one_wait_and_not_one_a_turn(tmp_path: Path) -> None:
+    script = "echo $$ >> starts; echo no licence >&2; exec sleep 600"
+    table = {"silent": {"command": "sh", "args": ["-c", script], "start_within_s": 1}}
+    async with runtime_with(parse_mcp(table, "here"), tmp_path) as runtime:
+        for _ in range(3):
+            await runtime.tools()
+        assert len((tmp_path / "starts").read_text().split()) == 1
+        assert "did not answer within 1 seconds" in runtime.troubles["silent"]
+        assert "not waited for again for 10 seconds" in runtime.troubles["silent"]
+        assert "no licence" in runtime.troubles["silent"]
+
+
+async def test_a_silent_server_is_tried_again_after_its_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_source, "RESTS", 0.01)
+    server = f"exec {sys.executable} {PROGRAM} stdio"
+    script = f"test -e starts && {server}; echo $$ >> starts; exec sleep 600"
+    table = {"late": {"command": "sh", "args": ["-c", script], "start_within_s": 20}}
+    async with runtime_with(parse_mcp(table, "here"), tmp_path) as runtime:
+        source = cast("McpSource", runtime._sources[0])
+        source._server = structs.replace(source._server, start_within_s=1.0)
+        await runtime.tools()
+        source._server = structs.replace(source._server, start_within_s=20.0)
+        assert list(runtime.troubles) == ["late"]
+        await asyncio.sleep(0.05)
+        assert "echo" in [spec.name for spec in await runtime.tools()]
+        assert not runtime.troubles
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo first >&2; echo '  no /etc/notes.conf' >&2; echo >&2; exit 3", "no /etc/notes.conf"),
+        ("head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the end >&2", "the end"),
+        ("exec no-such-program-here", "not found"),
+    ],
+)
+async def test_why_a_program_ended_as_it_was_started_is_said(
+    script: str, why: str, tmp_path: Path
+) -> None:
+    table = {"broken": {"command": "sh", "args": ["-c", script]}}
+    async with runtime_with(parse_mcp(table, "here"), tmp_path) as runtime:
+        await runtime.tools()
+        assert "its last error: " in runtime.troubles["broken"]
+        assert why in runtime.troubles["broken"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": "Bearer …"}, {"X Key": "open"}, {"X-Key": "a\r\nB: c"}]
+)
+def test_a_header_that_cannot_be_sent_is_refused_at_the_start(headers: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"\[mcp\.small\] in here: the header"):
+        parse_mcp({"small": {"url": "http://127.0.0.1:9/mcp", "headers": headers}}, "here")
 
 
 async def test_the_servers_programs_end_with_the_runtime(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from perdure.entry import Text, ToolResult
 from perdure.hook import (
@@ -26,6 +27,7 @@ from perdure.hook import (
     Stop,
     UserPromptSubmit,
 )
+from perdure.server.hook.process import MAX_OUTPUT_BYTES, HookProcess
 from tests.server.hooking import call, command, group, hooked, is_alive
 
 REPO = Path(__file__).parents[2]
@@ -202,6 +204,11 @@ REFUSE = "echo no >&2; exit 2"
         (COMPACT, answer(decision="block", reason="busy"), HookOutcome(refused="busy")),
         (END, answer(systemMessage="bye"), HookOutcome(notices=("bye",))),
         (call(), answer(suppressOutput=True, systemMessage=None), HookOutcome()),
+        (
+            PROMPT,
+            'printf \'{"decision": "block", "reason": "odd \\\\udcff name"}\'',
+            HookOutcome(refused="odd \ufffd name"),
+        ),
     ],
 )
 async def test_what_a_command_says_is_what_comes_of_it(
@@ -227,7 +234,6 @@ async def test_what_a_command_says_is_what_comes_of_it(
         ("echo '{\"hookSpecificOutput\": []}'", "not of the format"),
         ('echo \'{"hookSpecificOutput": {"updatedInput": 3}}\'', "not of the format"),
         ("printf '{\"a\":'; printf '%50000s' | tr ' ' '['", "not of the format"),
-        ('printf \'{"reason": "\\\\ud800"}\'', "not of the format"),
         (specific("Stop", additionalContext="x"), "is one to 'Stop'"),
     ],
 )
@@ -285,6 +291,31 @@ async def test_what_a_hook_leaves_running_ends_with_it(tmp_path: Path) -> None:
     hooks = hooked(tmp_path, SessionStart=[group(command("sleep 60 & echo $! > child; echo hi"))])
     assert await hooks.fire(START) == HookOutcome(context=("hi",))
     assert not is_alive(int((tmp_path / "child").read_text()))
+
+
+async def test_what_a_command_wrote_is_told_without_the_note_of_how_it_ended(
+    tmp_path: Path,
+) -> None:
+    hooks = hooked(tmp_path, PostToolUse=[group(command("cat > told"), matcher="Bash")])
+    parts = (Text("out"), Text("\n[exit status 3]"))
+    result = ToolResult("c", parts, name="shell", is_error=True, provider={"exit": 3})
+    await hooks.fire(structs.replace(POST, result=result))
+    response = json.loads((tmp_path / "told").read_text())["tool_response"]
+    assert response["stdout"] == "out"
+    assert response["content"] == [{"type": "text", "text": "out\n[exit status 3]"}]
+
+
+async def test_errors_that_are_cut_when_all_is_over_are_said_to_be(tmp_path: Path) -> None:
+    process = HookProcess()
+    process.start_with(b"", ["sh", "-c", "echo a word too many >&2"], cwd=tmp_path, env={})
+    process._error += bytes(MAX_OUTPUT_BYTES - 2)
+    asyncio.get_running_loop().remove_reader(process._error_fd)  # so that only the end reads
+    try:
+        await process.wait_for_end(10)
+    finally:
+        await process.end()
+    assert process.overflowed
+    assert len(process.error) == MAX_OUTPUT_BYTES
 
 
 @pytest.mark.parametrize("stream", [1, 2])

@@ -268,13 +268,19 @@ def test_no_refusal_is_lost_in_merging_and_none_is_made(given: list[HookOutcome]
     assert len(merged.context) == sum(len(each.context) for each in given)
 
 
-def test_a_stop_hook_that_always_asks_to_go_on_is_capped() -> None:
-    always = HookOutcome(goes_on="more")
+def test_a_stop_hook_that_always_asks_to_go_on_is_capped_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    always = HookOutcome(goes_on="the tests fail")
     went_on = 0
-    while go_on(always, so_far=went_on) is not None:
+    while go_on(always, so_far=went_on, session_id="s") is not None:
+        assert not caplog.records
         went_on += 1
     assert went_on == MAX_GO_ONS == 8
-    assert go_on(HookOutcome(), so_far=0) is None
+    assert "session 's'" in caplog.text
+    assert "the tests fail" in caplog.text
+    assert go_on(HookOutcome(), so_far=8, session_id="s") is None
+    assert len(caplog.records) == 1
 
 
 async def test_input_that_is_nested_as_deep_as_a_journal_takes_is_told_and_kept(

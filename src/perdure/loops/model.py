@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from perdure.clock import monotonic
-from perdure.entry import Json, Message, ToolCall, ToolResult
+from perdure.entry import File, Json, Message, Text, ToolCall, ToolResult
 from perdure.errors import ConfigurationError, LoopError
 from perdure.loop import LoopContext, LoopEvent, ToolEnded, ToolSpec
 from perdure.loops.batch import Show, run_batch
@@ -144,6 +144,7 @@ class ModelLoop:
         run_call = partial(self._run_call, context=context)
         calls: Sequence[ToolCall] = answered_calls(context, messages)
         tokens, steps = 0, 0
+        answer = Answer()
         async with Asking(self._candidates, options.max_retries, deadline) as asking:
             while calls or steps < options.max_steps:
                 if not calls:
@@ -156,12 +157,14 @@ class ModelLoop:
                             yield event
                     calls = answer.calls
                     if not calls and not answer.is_suspended:
+                        self._check_said(answer)
                         return
                     tokens += answer.tokens
                     messages.append(answer.message)
                 results: dict[str, ToolResult] = {}
                 for call in calls:
-                    if (result := self._unknown(call, around)) is not None:
+                    result = self._unknown(call, around) or _cut_off(call, answer)
+                    if result is not None:
                         results[call.call_id] = result
                         yield ToolEnded(result)
                 known = [call for call in calls if call.call_id not in results]
@@ -180,6 +183,23 @@ class ModelLoop:
                         f"after {tokens} tokens (max_run_tokens is {options.max_run_tokens})"
                     )
         raise self._at_its_limit(f"after {options.max_steps} answers (max_steps)")
+
+    def _check_said(self, answer: Answer) -> None:
+        if any(
+            isinstance(part, File) or (isinstance(part, Text) and part.text.strip())
+            for part in answer.message.parts
+        ):
+            return
+        if answer.finish == "length":
+            raise LoopError(
+                f"the model {self._options.name!r} reached its limit of tokens before it said "
+                "anything; raise max_tokens in its settings, or ask for less at once"
+            )
+        if answer.finish == "content_filter":
+            raise LoopError(
+                f"the model {self._options.name!r} gave no answer: its provider's content filter "
+                "kept it back. Say it in another way"
+            )
 
     def _at_its_limit(self, where: str) -> LoopError:
         return LoopError(
@@ -231,3 +251,14 @@ class ModelLoop:
             limit_chars=self._options.limit_chars,
             provider={"seconds": round(monotonic() - began, 3)},
         )
+
+
+def _cut_off(call: ToolCall, answer: Answer) -> ToolResult | None:
+    """The result of a call whose arguments ended with the answer's tokens; nobody is asked."""
+    if answer.finish != "length" or isinstance(call.arguments, dict):
+        return None
+    return failed_result(
+        call,
+        "nothing was run: your answer reached its limit of tokens in the middle of this call's "
+        "arguments. Do it in smaller steps",
+    )

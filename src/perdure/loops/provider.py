@@ -30,6 +30,9 @@ KEYS = {
 
 _NO_KEY = "no-key-set"
 
+MIN_SECRET_CHARS = 8
+"""What is shorter is no key of a provider, and stands in ordinary words."""
+
 
 class Connection:
     """A model and its HTTP client: made for one run, so that they belong to one event loop.
@@ -192,9 +195,9 @@ def explain(name: str, error: Exception, *, secret: str | None = None) -> ModelE
     """What happened and what to do, without the key."""
     status = getattr(error, "status_code", None)
     said = _said(error)
-    if secret:
+    if secret and len(secret) >= MIN_SECRET_CHARS:
         said = said.replace(secret, "…")
-    advice = _advice(name, error, status)
+    advice = _advice(name, error, status, secret)
     code = f" ({status})" if status is not None else ""
     return ModelError(
         f"the model {name!r} failed{code}: {said}. {advice}",
@@ -235,7 +238,7 @@ def _said(error: Exception) -> str:
     return (str(error) or type(error).__name__).rstrip(".")
 
 
-def _advice(name: str, error: Exception, status: int | None) -> str:
+def _advice(name: str, error: Exception, status: int | None, secret: str | None) -> str:
     from pydantic_ai.exceptions import ModelConnectionError, ModelContextWindowExceededError
 
     again = "What it had finished is stored; send again to go on"
@@ -243,7 +246,8 @@ def _advice(name: str, error: Exception, status: int | None) -> str:
     match status:
         case 401 | 403:
             variable = KEYS.get(provider)
-            return f"Check the key{f' in {variable}' if variable else ''}"
+            is_its = variable is not None and secret in (None, os.environ.get(variable))
+            return f"Check the key in {variable}" if is_its else "Check the key that it is given"
         case 404:
             hint = getattr(error, "suggested_model_id", None)
             return "Check the model's name" + (f": did you mean {hint!r}?" if hint else "")

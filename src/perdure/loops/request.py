@@ -57,6 +57,8 @@ class Answer:
     def __init__(self) -> None:
         self.message = Message("assistant", ())
         self.is_suspended = False
+        self.finish: str | None = None
+        """Why it ended, in the model layer's word; `length` and `content_filter` cut it off."""
         self.tokens = 0
         """What it cost, in tokens of input and output, as its provider counted them."""
 
@@ -179,6 +181,7 @@ class Asking:
 def _fill(answer: Answer, parts: Sequence[Part], provider: Json, response: ModelResponse) -> None:
     answer.message = Message("assistant", parts, provider=provider)
     answer.is_suspended = response.state == "suspended"
+    answer.finish = response.finish_reason
     answer.tokens = response.usage.total_tokens
 
 

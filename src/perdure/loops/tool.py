@@ -8,6 +8,7 @@ is a result that the model can read, never a dead run.
 from __future__ import annotations
 
 import inspect
+import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -190,7 +191,19 @@ def parse_arguments(raw: object) -> Json:
         parsed = from_json(raw, allow_inf_nan=False) if isinstance(raw, str) else raw
         encode(parsed)
     except (ValueError, AppendRejectedError):
-        parsed = None
+        parsed = _cleaned(raw) if isinstance(raw, str) else None
     if isinstance(parsed, dict):
         return parsed
     return raw if isinstance(raw, str) else repr(raw)
+
+
+def _cleaned(raw: str) -> Json:
+    """The JSON with each lone surrogate, which models do write, as U+FFFD; None if it is none."""
+    try:
+        return json.loads(encode(json.loads(raw, parse_constant=_refuse_constant)))
+    except (ValueError, RecursionError, AppendRejectedError):
+        return None
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"{name} is no JSON")

@@ -1,7 +1,8 @@
 """An MCP server as a source of tools: started or reached when it is first needed, and again then.
 
 Each call carries its idempotency key in its metadata. A server that goes away costs the calls that
-it was running a result that says so, and nothing else: the next need starts it anew.
+it was running a result that says so, and nothing else: the next need starts it anew. One that
+cannot be started costs what it takes to find out, and is left alone for `RESTS` times as long.
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
+from perdure.clock import monotonic
 from perdure.entry import Json
 from perdure.loop import ToolSpec
 from perdure.runtimes import reaper
 from perdure.runtimes.content import from_mcp_tool, parts_of, to_meta
 from perdure.runtimes.contract import CallOrigin, Show
+from perdure.runtimes.error_tail import ErrorTail
 from perdure.runtimes.table import McpServer
-from perdure.runtimes.tool import Outcome, Tool, ToolFailure
+from perdure.runtimes.tool import Outcome, Tool, ToolFailure, no_object
 
 log = logging.getLogger(__name__)
 
 GRACE_S = 1.0
+
+RESTS = 10
+"""A server that cannot be started is left alone for so many times as long as that took."""
+
 _KEEPER = Path(__file__).with_name("keeper.py")
 _PAGES = 100
 
@@ -46,6 +53,8 @@ class McpSource:
         self._workspace = Path(workspace)
         self._starting = asyncio.Lock()
         self._held: _Held | None = None
+        self._errors: ErrorTail | None = None
+        self._rest: tuple[float, str] | None = None
         self._is_closed = False
 
     @property
@@ -67,6 +76,8 @@ class McpSource:
                     return await self._list(held)
             except (MCPError, OSError, ValueError, TimeoutError) as error:
                 await self._drop(held)
+                if is_last and isinstance(error, TimeoutError):
+                    raise self._resting("it did not list its tools") from error
                 if is_last:
                     raise ToolFailure(f"it does not list its tools: {_say(error)}") from error
         raise AssertionError
@@ -74,12 +85,14 @@ class McpSource:
     async def _list(self, held: _Held) -> Sequence[Tool]:
         found: list[Tool] = []
         cursor: str | None = None
+        seen = set[str]()
         for _ in range(_PAGES):
             page = await held.client.list_tools(cursor=cursor)
             found += [McpTool(self, from_mcp_tool(tool), tool.name) for tool in page.tools]
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is None or cursor in seen:
                 break
+            seen.add(cursor)
         return found
 
     async def call(self, name: str, arguments: Json, origin: CallOrigin, show: Show) -> Outcome:
@@ -95,7 +108,7 @@ class McpSource:
                 show(message + "\n")
 
         if arguments is not None and not isinstance(arguments, dict):
-            raise ToolFailure(f"the arguments are no JSON object: {arguments!r}")
+            raise no_object(arguments)
         held = await self._hold()
         try:
             result = await held.client.call_tool(
@@ -133,19 +146,37 @@ class McpSource:
             if self._is_closed:
                 raise ToolFailure("it was let go of: its runtime is closed")
             if self._held is None or self._held.is_over:
+                if self._rest is not None and monotonic() < self._rest[0]:
+                    raise ToolFailure(self._rest[1])
                 self._held = held = _Held(self._open())
+                began = monotonic()
                 try:
                     async with asyncio.timeout(self._server.start_within_s):
                         await held.start()
                 except TimeoutError as error:
+                    failure = self._resting("it did not answer")
                     await self._drop(held)
-                    raise ToolFailure(
-                        f"it did not answer within {self._server.start_within_s:g} seconds"
-                    ) from error
-                except BaseException:
+                    raise failure from error
+                except BaseException as error:
+                    if isinstance(error, ToolFailure):
+                        took_s = monotonic() - began
+                        self._rest = (monotonic() + took_s * RESTS, str(error))
                     await self._drop(held)
                     raise
             return self._held
+
+    def _resting(self, what: str) -> ToolFailure:
+        wait_s = self._server.start_within_s
+        why = (
+            f"{what} within {wait_s:g} seconds{self._said()}; it is not waited for again for "
+            f"{wait_s * RESTS:g} seconds"
+        )
+        self._rest = (monotonic() + wait_s * RESTS, why)
+        return ToolFailure(why)
+
+    def _said(self) -> str:
+        last = self._errors.last_line if self._errors is not None else ""
+        return f" (its last error: {last})" if last else ""
 
     async def _drop(self, held: _Held) -> None:
         if self._held is held:
@@ -165,9 +196,14 @@ class McpSource:
                 await stack.enter_async_context(http)
                 transport = streamable_http_client(self._server.url, http_client=http)
             else:
-                errors = stack.enter_context(os.fdopen(os.dup(2), "w", encoding="utf-8"))
-                transport = stdio_client(self._parameters(), errlog=errors)
-            yield await stack.enter_async_context(Client(transport, cache=None))
+                self._errors = stack.enter_context(ErrorTail())
+                stack.callback(setattr, self, "_errors", None)
+                transport = stdio_client(self._parameters(), errlog=self._errors.writer)
+            try:
+                client = await stack.enter_async_context(Client(transport, cache=None))
+            except Exception as error:  # the edge of somebody else's server
+                raise ToolFailure(f"it cannot be started: {_say(error)}{self._said()}") from error
+            yield client
 
     def _parameters(self) -> StdioServerParameters:
         assert self._server.command is not None
@@ -248,6 +284,8 @@ class _Held:
             async with self._opening as client:
                 self._client.set_result(client)
                 await self._let_go.wait()
+        except ToolFailure:
+            raise
         except Exception as error:  # the outermost frame of somebody else's server
             raise ToolFailure(f"it cannot be started: {_say(error)}") from error
 

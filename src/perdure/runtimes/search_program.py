@@ -3,9 +3,9 @@
     python -I -S search_program.py ROOT QUERY
 
 It begins in the folder to search, which must be in ROOT, and follows no link. QUERY is JSON:
-`pattern`, `literal`, `ignore_case`, `glob`, `prefix`, `max_matches`. It prints `path:line:text` for
-each match. A pattern can take for ever; so this is a process, which can be killed, and not a
-thread, which cannot.
+`pattern`, `literal`, `ignore_case`, `glob`, `only`, `prefix`, `max_matches`; `only` is null, or the
+one file of the folder to search. It prints `path:line:text` for each match. A pattern can take for
+ever; so this is a process, which can be killed, and not a thread, which cannot.
 """
 
 import fnmatch
@@ -42,7 +42,7 @@ def search(root: str, query: dict[str, Any], out: TextIO) -> int:
         out.write(f"the pattern is not valid: {error}\n")
         return 1
     left = query["max_matches"]
-    for path, descriptor in files(query["glob"]):
+    for path, descriptor in files(query["glob"], query["only"]):
         with os.fdopen(descriptor, "rb") as file:
             head = file.read(LOOK_BYTES)
             if b"\0" in head:
@@ -69,27 +69,36 @@ def lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         number += raw.endswith(b"\n")
 
 
-def files(glob: str) -> Iterator[tuple[str, int]]:
+def files(glob: str, only: "str | None") -> Iterator[tuple[str, int]]:
     """Each regular file under this folder that the glob matches, opened, in order of names."""
+    if only is not None:
+        here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if (opened := opened_file(only, here)) is not None:
+            yield only, opened
+        return
     for folder, folders, names, descriptor in os.fwalk(".", follow_symlinks=False):
         folders[:] = sorted(name for name in folders if name != ".git")
         for name in sorted(names):
             path = os.path.normpath(os.path.join(folder, name))
             if not fnmatch.fnmatchcase(path if "/" in glob else name, glob):
                 continue
-            try:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                if not stat.S_ISREG(
-                    os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
-                ):
-                    continue
-                opened = os.open(name, flags, dir_fd=descriptor)
-            except OSError:
-                continue
-            if not stat.S_ISREG(os.fstat(opened).st_mode):
-                os.close(opened)
-                continue
-            yield path, opened
+            if (opened := opened_file(name, descriptor)) is not None:
+                yield path, opened
+
+
+def opened_file(name: str, folder: int) -> "int | None":
+    """The regular file of that name in an open folder; None where there is none, or a link."""
+    try:
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return None
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        opened = os.open(name, flags, dir_fd=folder)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        return None
+    return opened
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class SearchArguments(Struct, forbid_unknown_fields=True):
     """What `search_files` is given."""
 
     pattern: Annotated[str, Meta(min_length=1, description="a regular expression, as in Python")]
-    path: Annotated[str, Meta(description="the folder to search")] = "."
+    path: Annotated[str, Meta(description="the folder, or the one file, to search")] = "."
     glob: Annotated[
         str,
         Meta(
@@ -55,13 +55,14 @@ class SearchTool:
 
     async def search_files(self, asked: SearchArguments, origin: CallOrigin, show: Show) -> Outcome:
         """The lines that match."""
-        folder = await self._workspace.run(folder_of, self._workspace, asked.path)
+        folder, name = await self._workspace.run(_where, self._workspace, asked.path)
         inside = folder.relative_to(self._workspace.path).as_posix()
         query = {
             "pattern": clean_text(asked.pattern),
             "literal": asked.literal,
             "ignore_case": asked.ignore_case,
             "glob": clean_text(asked.glob),
+            "only": name,
             "prefix": "" if inside == "." else f"{clean_text(inside)}/",
             "max_matches": MAX_MATCHES,
         }
@@ -71,3 +72,12 @@ class SearchTool:
         if not outcome.is_error and not any(part.text for part in outcome.parts):  # type: ignore[union-attr]  # it gives text only
             return said("[nothing matches]")
         return outcome
+
+
+def _where(workspace: Workspace, path: str) -> tuple[Path, str | None]:
+    """The folder that a path leads to; of a file, its folder and its name."""
+    with workspace.at(path) as place:
+        if place.is_file:
+            inside = workspace.path / place.path
+            return inside.parent, inside.name
+    return folder_of(workspace, path), None

@@ -18,6 +18,9 @@ from perdure.runtimes.local import EXCERPT_CHARS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"([!-~]([ -~\t]*[!-~])?)?")
+
 Kind = Literal["in-process", "subprocess", "remote"]
 ToolName = Literal[
     "run_command", "read_file", "write_file", "edit_file", "list_files", "search_files"
@@ -98,6 +101,12 @@ def parse_mcp(table: object, place: str) -> dict[str, McpServer]:
             raise ConfigurationError(f"[mcp.{name}] in {place}: args and env go with a command")
         if server.url is None and server.headers:
             raise ConfigurationError(f"[mcp.{name}] in {place}: headers go with a url")
+        for header, value in server.headers.items():
+            if not (_HEADER.fullmatch(header) and _HEADER_VALUE.fullmatch(value)):
+                raise ConfigurationError(
+                    f"[mcp.{name}] in {place}: the header {header!r} cannot be sent; its name and "
+                    "its value are printable characters of ASCII"
+                )
     return found
 
 

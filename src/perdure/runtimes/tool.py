@@ -17,6 +17,8 @@ from perdure.runtimes.contract import CallOrigin, Show
 
 A = TypeVar("A", bound=Struct)
 
+_SHOWN_CHARS = 200
+
 
 class Outcome(Struct, frozen=True):
     """What a tool came to. `provider` is kept with the result and shown to no model."""
@@ -68,6 +70,8 @@ class WorkspaceTool(Generic[A]):
 
     async def run(self, arguments: Json, origin: CallOrigin, show: Show) -> Outcome:
         """Checks the arguments and runs the function."""
+        if not isinstance(arguments, dict):
+            raise no_object(arguments)
         try:
             checked = msgspec.convert(arguments, self._arguments)
         except msgspec.ValidationError as error:
@@ -81,6 +85,14 @@ def _schema(arguments: type[Struct]) -> dict[str, Any]:
     schema: dict[str, Any] = components[arguments.__name__]
     del schema["title"]
     return schema
+
+
+def no_object(arguments: Json) -> ToolFailure:
+    """What a call comes to whose arguments are no JSON object, as those that were cut off are."""
+    shown = arguments if isinstance(arguments, str) else repr(arguments)
+    if len(shown) > _SHOWN_CHARS:
+        shown = f"{shown[:_SHOWN_CHARS]}… ({len(shown)} characters)"
+    return ToolFailure(f"nothing was run: the arguments are no JSON object: {shown}")
 
 
 def said(text: str, **provider: Json) -> Outcome:

@@ -51,6 +51,11 @@ class Place:
         """Whether there is a folder."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
+    @property
+    def is_file(self) -> bool:
+        """Whether there is a regular file."""
+        return self.status is not None and stat.S_ISREG(self.status.st_mode)
+
 
 class Workspace:
     """A folder, held open; `close` lets go of it. Its methods block: call them with `run`.

@@ -143,7 +143,8 @@ class ServerSurroundings:
             stop_hook_active=again > 0,
             last_assistant_message=said,
         )
-        return go_on(await self._fire(event, scope), so_far=again)
+        outcome = await self._fire(event, scope)
+        return go_on(outcome, so_far=again, session_id=scope.session_id)
 
     async def compacting(self, scope: Scope, /) -> None:
         """PreCompact."""

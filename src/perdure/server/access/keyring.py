@@ -116,4 +116,4 @@ class Keyring:
         self._stamp = stamp
         self.problem = None
         self._take(entries)
-        log.info("the tokens file changed: %d tokens count", len(entries))
+        log.info("the tokens file changed; tokens that count: %d", len(entries))

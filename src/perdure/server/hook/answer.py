@@ -11,12 +11,15 @@ An answer that breaks the format is a failure as a whole: half an answer is neve
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from perdure.encoding import encode
 from perdure.entry import Json
+from perdure.errors import AppendRejectedError
 from perdure.hook import (
     HookEvent,
     HookOutcome,
@@ -77,6 +80,7 @@ def read_answer(event: HookEvent, exit: int, stdout: str, stderr: str) -> Answer
     if not text.startswith("{"):
         takes_text = isinstance(event, SessionStart | UserPromptSubmit)
         return Answer(HookOutcome(context=_context(text)) if takes_text else HookOutcome())
+    text = _cleaned(text)
     try:
         answer = _decoder.decode(text)
         unsupported = _unsupported(msgspec.json.decode(text))
@@ -86,6 +90,16 @@ def read_answer(event: HookEvent, exit: int, stdout: str, stderr: str) -> Answer
     if specific.hook_event_name not in (None, event.name):
         return Answer(failure=f"its answer is one to {specific.hook_event_name!r}")
     return Answer(_outcome(event, answer, specific), unsupported=unsupported)
+
+
+def _cleaned(text: str) -> str:
+    """The JSON with each lone surrogate as U+FFFD: some writers make them of odd file names."""
+    if "\\ud" not in text.lower():
+        return text
+    try:
+        return encode(json.loads(text)).decode()
+    except (ValueError, RecursionError, AppendRejectedError):
+        return text
 
 
 def refusal(event: HookEvent, reason: str) -> HookOutcome:

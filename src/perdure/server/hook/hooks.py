@@ -173,6 +173,15 @@ def _source_of(event: HookEvent) -> str | None:
             return None
 
 
-def go_on(outcome: HookOutcome, *, so_far: int) -> str | None:
+def go_on(outcome: HookOutcome, *, so_far: int, session_id: str) -> str | None:
     """What a turn goes on for after its Stop hooks; None: it ends. `so_far` it went on before."""
-    return outcome.goes_on if so_far < MAX_GO_ONS else None
+    if outcome.goes_on is not None and so_far >= MAX_GO_ONS:
+        log.warning(
+            "a Stop hook asked for more in session %r after the turn went on %d times, which is "
+            "the most; the turn ends: %s",
+            session_id,
+            so_far,
+            outcome.goes_on[:1000],
+        )
+        return None
+    return outcome.goes_on

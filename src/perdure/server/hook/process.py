@@ -115,5 +115,6 @@ class HookProcess(Process):
             while self._error_fd in self._reading:
                 chunk = os.read(self._error_fd, _CHUNK_BYTES)
                 self._error += chunk[: MAX_OUTPUT_BYTES - len(self._error)]
-                if not chunk or len(self._error) >= MAX_OUTPUT_BYTES:
+                self.overflowed |= bool(chunk) and len(self._error) >= MAX_OUTPUT_BYTES
+                if not chunk or self.overflowed:
                     self._stop_reading(self._error_fd)

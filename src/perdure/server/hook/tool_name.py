@@ -84,11 +84,23 @@ def response(tool: str, arguments: Json, result: ToolResult) -> Json:
     }
     name = KNOWN[tool].name if tool in KNOWN else tool
     if name == "Bash":
-        told |= {"stdout": text, "stderr": "", "interrupted": result.interrupted, "isImage": False}
+        told |= {
+            "stdout": _output(result, text),
+            "stderr": "",
+            "interrupted": result.interrupted,
+            "isImage": False,
+        }
     elif name in ("Write", "Edit", "Read"):
         path = arguments.get("file_path") if isinstance(arguments, dict) else None
         told |= {"filePath": path, "success": not result.is_error}
     return told
+
+
+def _output(result: ToolResult, text: str) -> str:
+    """What a command wrote: its first part, without the note of how it ended."""
+    has_status = isinstance(result.provider, dict) and "exit" in result.provider
+    first = result.parts[0] if has_status and result.parts else None
+    return first.text if isinstance(first, Text) else text
 
 
 def _renamed(arguments: Mapping[str, Json], names: Mapping[str, str]) -> dict[str, Json]:
