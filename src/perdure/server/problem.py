@@ -79,6 +79,7 @@ REFUSALS: dict[str, int] = {
     "duplicate_session": 422,
     "empty_message": 422,
     "foreign_origin": 403,
+    "head_too_large": 431,
     "host_not_allowed": 421,
     "http": 400,
     "internal": 500,
@@ -88,6 +89,7 @@ REFUSALS: dict[str, int] = {
     "invalid_limit": 422,
     "invalid_listing": 422,
     "invalid_number": 422,
+    "invalid_request": 400,
     "invalid_runtime": 422,
     "invalid_status": 422,
     "invalid_text": 400,
@@ -98,6 +100,7 @@ REFUSALS: dict[str, int] = {
     "not_ready": 503,
     "range_not_satisfiable": 416,
     "too_many_requests": 429,
+    "too_slow": 408,
     "runtime_name_taken": 409,
     "too_many_sessions": 422,
     "too_many_streams": 429,
@@ -154,17 +157,22 @@ def problem(
     **fields: object,
 ) -> Response:
     """The response of a problem; `fields` are members of its own."""
-    document = fields | {
+    document = fields | document_of(status, code, detail)
+    sent = {"cache-control": "no-store", **(headers or {})}
+    response = Problem(encode(document), status, headers=sent, media_type=MEDIA_TYPE)
+    response.code = code
+    return response
+
+
+def document_of(status: int, code: str, detail: str) -> dict[str, object]:
+    """What every problem document has."""
+    return {
         "type": f"urn:perdure:problem:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
         "code": code,
     }
-    sent = {"cache-control": "no-store", **(headers or {})}
-    response = Problem(encode(document), status, headers=sent, media_type=MEDIA_TYPE)
-    response.code = code
-    return response
 
 
 def problem_of(error: Exception) -> Response:

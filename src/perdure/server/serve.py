@@ -19,7 +19,6 @@ from types import FrameType
 from typing import Any, Literal
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.errors import ConfigurationError
 from perdure.runtimes import reaper
@@ -27,7 +26,7 @@ from perdure.runtimes.link import MAX_FRAME_BYTES
 from perdure.server.config import Settings
 from perdure.server.hook.setup import load_hooks
 from perdure.server.http.app import create_app
-from perdure.server.http.sse import ABORT
+from perdure.server.http.protocol import Protocol
 from perdure.server.named_loop import NamedLoops
 from perdure.server.own_token import load_keyring, load_token
 from perdure.server.plugin_setting import installed_plugins
@@ -167,16 +166,6 @@ def address_of(host: str, port: int) -> str:
 def _websockets() -> Literal["websockets-sansio", "none"]:
     """What serves WebSockets, where the extra `runtimes` is installed."""
     return "none" if importlib.util.find_spec("websockets") is None else "websockets-sansio"
-
-
-class Protocol(HttpToolsProtocol):
-    """uvicorn's own, which also lets a response abort its connection."""
-
-    def on_message_begin(self) -> None:
-        """Starts a request's scope."""
-        super().on_message_begin()
-        scope: dict[str, Any] = self.scope  # type: ignore[assignment]  # a TypedDict, to be extended
-        scope["extensions"] = {ABORT: self.transport.abort}
 
 
 class Server(uvicorn.Server):

@@ -1,11 +1,12 @@
 """Bodies of requests: bounded while they are read, and typed strictly.
 
 Not JSON is 400; JSON of another shape is 422 and says which field; too large is 413, and what
-comes after the bound is not kept.
+comes after the bound is not kept; too slow is 408.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import aclosing
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -18,6 +19,11 @@ from perdure.codec import clean_text
 from perdure.entry import File, Text
 from perdure.fact import Policy
 from perdure.server.problem import Refused
+
+WAIT_S = 30.0
+"""How long a body may take, and a second more for each `BYTES_PER_S` that came of it."""
+
+BYTES_PER_S = 8 * 1024
 
 _RECEIVED = "perdure.body"
 _T = TypeVar("_T", bound=Struct)
@@ -120,7 +126,7 @@ async def read_body(request: Request, kind: type[_T], max_bytes: int) -> _T:
     """The request's body as `kind`; an empty one is `{}`.
 
     Raises:
-        Refused: 413, 400 or 422; nothing was done.
+        Refused: 413, 408, 400 or 422; nothing was done.
 
     """
     raw = await _read(request, max_bytes) or b"{}"
@@ -162,7 +168,7 @@ async def read_text(request: Request, max_bytes: int) -> str:
     """The request's body as text.
 
     Raises:
-        Refused: 413, or 400: it was cut off, or is not UTF-8; nothing was done.
+        Refused: 413, 408, or 400: it was cut off, or is not UTF-8; nothing was done.
 
     """
     try:
@@ -176,7 +182,7 @@ async def receive_body(request: Request, max_bytes: int) -> None:
     """Has the whole body here, so that nothing is waited for when `read_body` reads it.
 
     Raises:
-        Refused: 413, or 400 if it was cut off.
+        Refused: 413, 408, or 400 if it was cut off.
 
     """
     request.scope[_RECEIVED] = await _read(request, max_bytes)
@@ -192,14 +198,24 @@ async def _read(request: Request, max_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     try:
-        async with aclosing(request.stream()) as stream:
-            async for chunk in stream:
+        async with asyncio.timeout(WAIT_S) as limit, aclosing(request.stream()) as body:
+            end = limit.when() or 0.0
+            async for chunk in body:
                 size += len(chunk)
                 if size > max_bytes:
                     raise _too_large(max_bytes)
                 chunks.append(chunk)
+                limit.reschedule(end + size / BYTES_PER_S)
     except ClientDisconnect as error:
         raise Refused(400, "cut_off", "the connection ended in the middle of the body") from error
+    except TimeoutError as error:
+        raise Refused(
+            408,
+            "too_slow",
+            f"the body did not come: {size} bytes of it were here, at less than {BYTES_PER_S} a "
+            f"second after the first {WAIT_S:g} s; nothing was done",
+            headers={"connection": "close"},
+        ) from error
     return b"".join(chunks)
 
 

@@ -97,6 +97,8 @@ def _responses(operation: Operation, by_kind: dict[type, dict[str, Any]]) -> dic
             schema = _schema(shape, by_kind)
             answer["content"] = {operation.media_type: {"schema": schema}}  # type: ignore[assignment]  # a JSON object
     refusals = {*operation.refusals, *_ANY_REFUSAL}
+    if 413 in refusals:  # it reads a body, which may also be too slow
+        refusals.add(408)
     if not operation.is_public:
         refusals.update(_ANY_REFUSAL_WITH_TOKEN)
     for status in sorted(refusals):
