@@ -22,6 +22,8 @@ import time
 
 POLL_S = 0.01
 PR_SET_CHILD_SUBREAPER = 36
+HEEDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python, nohup or a shell's background job ignores; the command gets its own way."""
 
 
 def main() -> None:
@@ -64,8 +66,8 @@ def start(command: list[str], report: int, streams: list[int]) -> int:
             os.dup2(streams[0] if streams else os.open(os.devnull, os.O_RDONLY), 0)
             if streams:
                 os.dup2(streams[1], 2)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            for each in HEEDED:
+                signal.signal(each, signal.SIG_DFL)
             os.execv(command[0], command)
         except OSError as error:
             os.write(2, f"{command[0]}: {error.strerror}\n".encode())
