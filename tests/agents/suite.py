@@ -274,3 +274,31 @@ async def test_kill_9_of_the_server_leaves_nothing_running_and_a_resend_works(
     await world.approve_all()
     assert "This time without a command." in (await world.texts("assistant"))[-1]
     await world.until_none_left()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_an_agent_that_it_started_asks_and_its_work_is_done(
+    world: World, waits: bool
+) -> None:
+    """It waits for that agent, or ends its answer meanwhile and goes on when it is done."""
+    if not world.setup.name.startswith("claude"):
+        pytest.skip("others have no such tool, or none that is stable")
+    command = f"echo it-ran > {world.work / 'file'}"
+    task = {"description": "a task", "prompt": "work for me", "subagent_type": "general-purpose"}
+    arguments = json.dumps({**task, "run_in_background": not waits})
+    call = {"toolCalls": [{"id": "call_0", "name": "Agent", "arguments": arguments}]}
+
+    def when(prompt: str, response: Mapping[str, Any], *, later: bool) -> Mapping[str, Any]:
+        return {"match": {"userMessage": prompt, "hasToolResult": later}, "response": response}
+
+    await world.provider.teach(
+        when("delegate it", call, later=False),
+        when("delegate it", {"content": "Delegated."}, later=True),
+        when("work for me", world.call(command), later=False),
+        when("work for me", {"content": "Worked."}, later=True),
+        {"match": {}, "response": {"content": "Noted."}},
+    )
+    await world.send("delegate it")
+    assert "Bash" in await world.approve_all()
+    assert read(world.work / "file") == "it-ran\n"
+    await world.until_none_left()

@@ -168,6 +168,14 @@ class Agent:
         await self.tell(session_id, "a", status="completed")
         await self.say(session_id, "Done.")
 
+    async def do_nested(self, session_id: str, name: str) -> str | None:
+        """A call within another one, which asks while that one is open."""
+        await self.call(session_id, "p", "task", status="in_progress", raw_input={"n": 1})
+        await asyncio.sleep(0.3)
+        reason = await self.do_ask(session_id, name)
+        await self.tell(session_id, "p", status="completed")
+        return reason
+
     async def do_partial(self, session_id: str, rest: str) -> None:
         """A call whose arguments are still being written, and that never says that it runs."""
         await self.call(session_id, "c", "Write", status="pending", raw_input={"path": "x"})

@@ -47,6 +47,47 @@ def ask(prompt: str) -> None:
     say(type="user", message={"content": [result]}, tool_use_result={"stdout": told})
 
 
+def agent_asks(prompt: str) -> str:
+    """An agent that it started asks to run a tool; what it was allowed."""
+    request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": prompt}}
+    request |= {"tool_use_id": "sub1", "agent_id": "a1", "description": "A test"}
+    say(type="control_request", request_id="r1", request=request)
+    return str(hear()["response"]["response"]["behavior"])
+
+
+def start_agent() -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "Agent", "input": {"prompt": "x"}}
+    say(type="assistant", message={"content": [call]})
+
+
+def end_agent(told: str) -> None:
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": told}
+    say(type="user", message={"content": [result]})
+
+
+def in_background(*tasks: str) -> None:
+    listed = [{"task_id": task, "task_type": "local_agent"} for task in tasks]
+    shell = {"task_id": "server", "task_type": "local_bash"}
+    say(type="system", subtype="background_tasks_changed", tasks=[*listed, shell])
+
+
+def delegate(how: str) -> None:
+    """Starts an agent, and waits for it, or ends its turn meanwhile and goes on later, or not."""
+    start_agent()
+    if how == "and wait":
+        end_agent(agent_asks("ls"))
+        return
+    in_background("a1")
+    end_agent("launched")
+    text("Delegated.")
+    say(type="result", subtype="success", is_error=False)
+    allowed = agent_asks("ls")
+    in_background()
+    if how == "and go on":
+        text(f"It was {allowed}.")
+        say(type="result", subtype="success", is_error=False)
+
+
 def main() -> None:
     option, session_id = sys.argv[-2:]
     file = SESSIONS / session_id
@@ -71,6 +112,10 @@ def main() -> None:
                 continue
             if prompt.startswith("ask "):
                 ask(prompt[4:])
+            if prompt.startswith("delegate "):
+                delegate(prompt[9:])
+                if prompt != "delegate and wait":
+                    continue
             if prompt == "odd":
                 sys.stdout.write("[" * 100_000 + "\n")
                 text("half a character: \ud83d")

@@ -226,3 +226,20 @@ async def until_gone(pid: int) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError(f"process {pid} is still there")
+
+
+async def test_what_asks_within_another_call_is_asked_while_that_is_open(
+    house: House, tmp_path: Path
+) -> None:
+    sent = await house.send("nested file")
+    call_id = await until_asked(house)
+    assert call_id == "c1"
+    await house.registry.answer(ID, call_id, approve=True)
+    await house.rest()
+    assert await house.ends() == [(sent.turn_id, "completed")]
+    assert (tmp_path / "work" / "file").read_text() == "hi"
+    tree = Tree(await house.log())
+    view = model_view(tree.path(tree.leaf_id))
+    check_model_view(view)
+    results = [result for message in view for result in message.tool_results]
+    assert [(each.call_id, each.is_error) for each in results] == [("p", False), ("c1", False)]

@@ -11,7 +11,7 @@ import pytest
 
 import perdure
 from perdure.errors import ConfigurationError, LoopError
-from perdure.loops import ClaudeStream
+from perdure.loops import ClaudeStream, claude_session
 from perdure.loops.configured import parse_loops
 from perdure.stores.memory import MemoryStore
 from tests.loops.test_acp_server import the_result, until_asked
@@ -99,3 +99,36 @@ def test_an_empty_command_is_refused(tmp_path: Path) -> None:
         ClaudeStream(tmp_path, command=[])
     with pytest.raises(ConfigurationError, match=r"loops.c.*command"):
         parse_loops({"c": {"kind": "claude-stream", "command": []}}, "perdure.toml")
+
+
+async def test_what_an_agent_that_it_started_asks_is_asked_while_it_is_waited_for(
+    house: House,
+) -> None:
+    await house.send("delegate and wait")
+    look = await house.until(lambda look: bool(look.approvals))
+    (asked,) = look.approvals
+    assert (asked.call_id, asked.name, asked.arguments) == ("sub1", "Bash", {"command": "ls"})
+    assert asked.reason == "an agent that it started asks: A test"
+    await house.registry.answer(ID, "sub1", approve=True)
+    await house.rest()
+    assert (await the_result(house)).text == "allow"
+    assert (await house.texts())[-1] == "Done."
+
+
+async def test_a_turn_goes_on_for_as_long_as_agents_work_in_the_background(house: House) -> None:
+    sent = await house.send("delegate and go on")
+    await house.registry.answer(ID, await until_asked(house), approve=False)
+    await house.rest()
+    assert (await house.texts())[-2:] == ["Delegated.", "It was deny."]
+    assert await house.ends() == [(sent.turn_id, "completed")]
+
+
+async def test_it_does_not_wait_for_ever_for_an_agent_that_says_no_more(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claude_session, "REST_S", 0.1)
+    sent = await house.send("delegate and forget")
+    await house.registry.answer(ID, await until_asked(house), approve=True)
+    await house.rest()
+    assert (await house.texts())[-1] == "Delegated."
+    assert await house.ends() == [(sent.turn_id, "completed")]

@@ -106,6 +106,24 @@ def test_a_call_that_is_asked_about_is_stored_at_once_and_starts_when_allowed(ti
     asyncio.run(run())
 
 
+def test_what_is_asked_while_others_are_open_is_asked_before_it_is_stored(time: Time) -> None:
+    order = new_order()
+
+    async def run() -> None:
+        take(order, running("a"))
+        time.now += GATHER_S
+        take(order, None)
+        asked = Asked("b", None)
+        assert take(order, running("b"), asked) == []
+        assert (order.is_stored(asked), order.is_held(asked)) == (False, True)
+        assert order.call_of(asked).arguments == {"n": "b"}
+        assert take(order, Answered(asked, Refused("no")), done("b")) == []
+        assert not order.is_held(asked)
+        assert take(order, done("a")) == ["a ends", ["b"], "b starts", "b ends"]
+
+    asyncio.run(run())
+
+
 def test_a_refused_call_says_why(time: Time) -> None:
     order = new_order()
 
@@ -161,10 +179,10 @@ def test_a_preview_of_the_arguments_does_not_replace_them(time: Time) -> None:
         take(order, running("a"))
         asked = CallTold("a", arguments={"diff": "+hi"}, is_asked=True)
         take(order, asked, Asked("a", None))
-        assert order.stored("a").arguments == {"n": "a"}
+        assert order.call_of(Asked("a", None)).arguments == {"n": "a"}
         more = CallTold("b", arguments={"n": 1, "m": 2}, is_asked=True)
         take(order, done("a"), CallTold("b", arguments={"n": 1}), more, Asked("b", None))
-        assert order.stored("b").arguments == {"n": 1, "m": 2}
+        assert order.call_of(Asked("b", None)).arguments == {"n": 1, "m": 2}
 
     asyncio.run(run())
 

@@ -117,6 +117,13 @@ def _environment(options: AgentOptions, context: LoopContext | None = None) -> d
     return {**ours, **options.env}
 
 
+def _can_be_asked(asked: Asked, order: Order) -> bool:
+    """Whether a question has its place now, and no answer yet."""
+    if asked.call is not None:
+        return not asked.answer.done()
+    return order.is_stored(asked) or order.is_held(asked)
+
+
 class AgentLoop:
     """The loop of one run; `prepare` imports what its sessions need, and may take its time."""
 
@@ -184,13 +191,14 @@ class AgentLoop:
                 if isinstance(told, Answered) and not told.asked.answer.done():
                     told.asked.answer.set_result(told.answer)
                 for asked, task in list(asking.items()):
-                    if task is None and order.is_stored(asked):
+                    can_ask = _can_be_asked(asked, order)
+                    if task is None and can_ask:
                         times[asked.call_id] += 1
-                        call = order.stored(asked.call_id)
+                        call = asked.call or order.call_of(asked)
                         if (n := times[asked.call_id]) > 1:  # each question has an id of its own
                             call = replace(call, call_id=f"{call.call_id}#{n}")
                         asking[asked] = self._ask(context, session, inbox, asked, call)
-                    elif task is not None and not order.is_stored(asked):
+                    elif task is not None and not can_ask:
                         task.cancel()  # it is answered, or the agent did not wait for it
                         settle(asked)
                         del asking[asked]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
-from perdure.entry import File, Json, Text
+from perdure.entry import File, Json, Text, ToolCall
 from perdure.loop import Answer
 
 CallState = Literal["pending", "running", "done", "failed"]
@@ -77,13 +77,18 @@ class CallTold:
 
 
 class Asked:
-    """The agent asks whether it may make a call, and waits for the answer."""
+    """The agent asks whether it may make a call, and waits for the answer.
 
-    __slots__ = ("answer", "call_id", "reason")
+    `call` is what it asks about where that has no place in the journal: a call of an agent that it
+    started itself, of which it tells nothing else.
+    """
 
-    def __init__(self, call_id: str, reason: str | None) -> None:
+    __slots__ = ("answer", "call", "call_id", "reason")
+
+    def __init__(self, call_id: str, reason: str | None, call: ToolCall | None = None) -> None:
         self.call_id = call_id
         self.reason = reason
+        self.call = call
         self.answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         """None where nobody will answer any more: the turn is being stopped."""
 

@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.clock import new_id
-from perdure.entry import File, Json, Text
+from perdure.entry import File, Json, Text, ToolCall
 from perdure.errors import LoopError
 from perdure.loop import Allowed, Refused
 from perdure.loops.agent_told import Asked, CallTold, Said, TurnOver
@@ -36,6 +36,11 @@ ARGUMENTS = (
     "--include-partial-messages",
     "--permission-prompt-tool=stdio",
 )
+
+REST_S = 5.0
+"""How long it may take to begin to go on, when the agents that it started have ended."""
+
+_AGENTS = frozenset({"local_agent", "local_workflow", "remote_agent"})
 
 
 class ClaudeSession:
@@ -57,6 +62,11 @@ class ClaudeSession:
         self._over = asyncio.Event()
         self._message_id: str | None = None
         self._is_prompted = False
+        self._agents: set[str] = set()
+        """Agents that it started, and that work in the background."""
+        self._resting: asyncio.TimerHandle | None = None
+        self._is_resting = False
+        """Whether it has ended its turn, but for these."""
 
     @property
     def last_words(self) -> str:
@@ -109,6 +119,8 @@ class ClaudeSession:
     async def close(self) -> None:
         """Interrupts what runs, gives it the grace to stop, and ends it with all it started."""
         self._inbox.close()
+        if self._resting is not None:
+            self._resting.cancel()
         try:
             if self._is_prompted and not self._over.is_set():
                 with suppress(TimeoutError, LoopError):
@@ -167,8 +179,7 @@ class ClaudeSession:
             problem = error
         if self._is_prompted and not self._over.is_set():
             await self._command.wait(1.0)
-            self._inbox.put(TurnOver(problem or LoopError(ended(self._command))))
-            self._over.set()
+            self._end_turn(problem or LoopError(ended(self._command)))
 
     async def _next(self) -> bytes | None:
         await self._inbox.room()
@@ -196,13 +207,37 @@ class ClaudeSession:
                 for block in _blocks(message):
                     if block.get("type") == "tool_result":
                         self._inbox.put(_result(block, message.get("tool_use_result")), size)
+            case "system" if message.get("subtype") == "background_tasks_changed":
+                self._agents = _agents(message.get("tasks"))
+                self._check_rest()
             case "result":
-                self._over.set()
-                self._inbox.put(TurnOver(_problem(message)))
+                self._end_answer(_problem(message))
+
+    def _end_answer(self, problem: LoopError | None) -> None:
+        if problem is None and self._agents:
+            self._is_resting = True
+        else:
+            self._end_turn(problem)
+
+    def _check_rest(self) -> None:
+        """It goes on by itself when its agents have ended; where it does not, the turn is over."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        if self._is_resting and not self._agents:
+            loop = asyncio.get_running_loop()
+            self._resting = loop.call_later(REST_S, self._end_turn, None)
+
+    def _end_turn(self, problem: LoopError | None) -> None:
+        if not self._over.is_set():
+            self._over.set()
+            self._inbox.put(TurnOver(problem))
 
     def _stream(self, event: dict[str, Any], size: int) -> None:
         match event.get("type"):
             case "message_start":
+                self._is_resting = False
+                self._check_rest()
                 self._message_id = _fields(event.get("message")).get("id")
             case "content_block_delta":
                 delta = _fields(event.get("delta"))
@@ -221,8 +256,12 @@ class ClaudeSession:
             call = {"name": request.get("tool_name"), "input": request.get("input")}
             call_id = request.get("tool_use_id") or request_id
             title = request.get("title") or request.get("description")
-            asked = Asked(str(call_id), title if isinstance(title, str) else None)
-            self._inbox.put(_call(call_id, call))
+            reason = title if isinstance(title, str) else None
+            if request.get("agent_id") is not None:  # of an agent that it started
+                asked = _asked_by_another(str(call_id), reason, call)
+            else:
+                asked = Asked(str(call_id), reason)
+                self._inbox.put(_call(call_id, call))
             self._inbox.put(asked)
             reply |= {"subtype": "success", "response": _decision(await asked.answer, call)}
         await self._say({"type": "control_response", "response": reply})
@@ -247,6 +286,17 @@ def _call(call_id: Any, call: Mapping[str, Any]) -> CallTold:
         arguments=call.get("input"),
         is_whole=True,
     )
+
+
+def _asked_by_another(call_id: str, reason: str | None, call: Mapping[str, Any]) -> Asked:
+    told = "an agent that it started asks" + (f": {reason}" if reason else "")
+    return Asked(call_id, told, ToolCall(call_id, str(call["name"]), call["input"]))
+
+
+def _agents(tasks: Any) -> set[str]:
+    """The agents among what it runs in the background; a command there may never end."""
+    listed = [_fields(each) for each in tasks] if isinstance(tasks, list) else []
+    return {str(each.get("task_id")) for each in listed if each.get("task_type") in _AGENTS}
 
 
 def _result(block: Mapping[str, Any], raw: Json) -> CallTold:

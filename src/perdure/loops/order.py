@@ -10,6 +10,8 @@ results before the next message. So:
   arguments are complete, once they have not changed for `QUIET_S`.
 - While stored calls are open, what belongs to the next message is held back. Parallel calls that
   the agent tells of later are so stored later than they started.
+- What the agent asks permission for while stored calls are open is asked before it is stored: the
+  open one may be that of an agent which it started, and which asks.
 - What is changed in the arguments of a call after it was stored is in its result's `provider`.
 """
 
@@ -140,13 +142,19 @@ class Call:
         return self._changed_at + QUIET_S if told.arguments else _NEVER
 
     def store(self) -> ToolCall:
-        """The call as it is stored."""
+        """The call as it is stored, now."""
+        self.stored = self.as_told()
+        return self.stored
+
+    def as_told(self) -> ToolCall:
+        """The call as it is stored, or would be now."""
+        if self.stored is not None:
+            return self.stored
         told = self._told
         known = told.provider or {}
         kept = {name: known[name] for name in ("title", "kind") if name in known}
         name = told.name or _UNNAMED
-        self.stored = ToolCall(self.call_id, name, told.arguments, provider=kept or None)
-        return self.stored
+        return ToolCall(self.call_id, name, told.arguments, provider=kept or None)
 
     def progress(self) -> Iterator[LoopEvent]:
         """What is new of a stored call."""
@@ -236,11 +244,14 @@ class Order:
         call = self._open.get(asked.call_id)
         return call is not None and call.asked is asked
 
-    def stored(self, call_id: str) -> ToolCall:
-        """A call as it was stored."""
-        stored = self._open[call_id].stored
-        assert stored is not None
-        return stored
+    def is_held(self, asked: Asked) -> bool:
+        """Whether it cannot be stored before others end, which may wait for the answer."""
+        call = self._calls.get(asked.call_id)
+        return call is not None and call.asked is asked and bool(self._open) and not call.stored
+
+    def call_of(self, asked: Asked) -> ToolCall:
+        """The call that is asked about, as it is stored or would be now."""
+        return self._calls[asked.call_id].as_told()
 
     def take(self, told: Told | None) -> Iterator[LoopEvent]:
         """The loop events that follow from what was told, or from time that went by."""
@@ -249,7 +260,7 @@ class Order:
                 self._hold(told)
             case CallTold() if told.is_first or told.is_asked or told.call_id not in self._over:
                 self._update(told)
-            case Asked():
+            case Asked() if told.call is None:
                 self._call(told.call_id).ask(told)
             case Answered() if told.asked.call_id in self._calls:
                 self._calls[told.asked.call_id].answer(told)
