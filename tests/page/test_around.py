@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,34 @@ def careful(tmp_path: Path) -> ServerProcess:
     hooks = {"hooks": {"PreToolUse": [{"matcher": "pay", "hooks": [command]}]}}
     (tmp_path / "hooks.json").write_text(json.dumps(hooks))
     return ServerProcess(tmp_path, loop=SCRIPTED)
+
+
+CLAUDE = Path(__file__).parents[1] / "loops" / "claude_program.py"
+
+
+def test_what_no_call_of_the_transcript_asks_for_is_asked_too(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """An agent that a command-line agent started asks, and the journal has no call of it."""
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "perdure.toml").write_text(
+        f"[loops.claude]\nkind = 'claude-stream'\ncommand = ['{sys.executable}', '{CLAUDE}']\n"
+        f"[loops.claude.env]\nAGENT_SESSIONS = '{tmp_path / 'sessions'}'\n"
+    )
+    server = ServerProcess(tmp_path, loop="claude")
+    with server, httpx.Client(base_url=server.base, headers=server.headers) as api:
+        api.post("/v1/sessions", json={"session_id": "s"}).raise_for_status()
+        visitor = Visitor(browser, server)
+        visitor.open(place_of("s"))
+        api.post("/v1/sessions/s/messages", json={"text": "delegate and wait"})
+        alone = visitor.see("approval-alone")
+        expect(alone).to_contain_text("Bash needs your approval", timeout=WAIT_MS)
+        expect(alone).to_contain_text("an agent that it started asks: A test")
+        visitor.shoot("approval-alone")
+        alone.get_by_test_id("approve").click()
+        expect(visitor.see("message").last).to_contain_text("Done.", timeout=WAIT_MS)
+        expect(alone).not_to_be_visible()
+        assert visitor.complaints == []
 
 
 def test_a_call_waits_for_its_approval_with_its_whole_input(

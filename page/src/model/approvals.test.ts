@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { ApprovalLook, Entry } from "../net/wire";
-import { approvalsOf, followApprovals, NO_APPROVALS } from "./approvals";
+import { approvalsElsewhere, approvalsOf, followApprovals, NO_APPROVALS } from "./approvals";
 
 const fact = (type: string, fields: Partial<Entry>): Entry => ({ seq: 1, id: "x", type, created_at: "", ...fields });
 const asked = fact("approval_requested", { call_id: "c", name: "pay", arguments: { sum: 5 }, reason: "it costs" });
@@ -31,4 +31,10 @@ test("a look that says nothing new keeps what the facts told, input included", (
   const waiting = followApprovals(NO_APPROVALS, asked);
   expect(approvalsOf([look], waiting)).toBe(waiting);
   expect(approvalsOf([], waiting).size).toBe(0);
+});
+
+test("what no call that is shown asks for is told apart", () => {
+  const again = followApprovals(followApprovals(NO_APPROVALS, asked), { ...asked, call_id: "c#2" });
+  expect(approvalsElsewhere(again, ["b", undefined, "c"]).map(({ callId }) => callId)).toEqual(["c#2"]);
+  expect(approvalsElsewhere(again, []).length).toBe(2);
 });

@@ -40,6 +40,12 @@ export function followApprovals(approvals: Approvals, entry: Entry): Approvals {
   }
 }
 
+/** Those of calls that are not shown: asked again, or by an agent that an agent started. */
+export function approvalsElsewhere(approvals: Approvals, shown: Iterable<string | undefined>): Approval[] {
+  const here = new Set(shown);
+  return [...approvals.values()].filter(({ callId }) => !here.has(callId));
+}
+
 /** The approvals as a look has them; the same ones if they are. */
 export function approvalsOf(looks: readonly ApprovalLook[], known: Approvals): Approvals {
   if (looks.length === known.size && looks.every(({ call_id }) => known.has(call_id))) return known;

@@ -1,5 +1,5 @@
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
-import { NO_APPROVALS } from "../../model/approvals";
+import { approvalsElsewhere, NO_APPROVALS } from "../../model/approvals";
 import { liveOutputs, liveText, toBlocks } from "../../model/blocks";
 import type { SessionState } from "../../model/session";
 import { loadNewer, loadOlder } from "../../state/paging";
@@ -8,7 +8,9 @@ import { reading, showNewestOf } from "../../state/reading";
 import { route } from "../../state/route";
 import { defaultLoop, sent, showEntry, showNewest } from "../../state/session";
 import { showDay } from "../../text/format";
+import { visibleCode } from "../../text/visible";
 import { Icon } from "../part/Icon";
+import { ApprovalForm } from "../tool/ApprovalForm";
 import { LiveMessage } from "./LiveMessage";
 import { Message } from "./Message";
 import { ReadingBar } from "./ReadingBar";
@@ -67,6 +69,8 @@ export function Transcript({ state }: { state: SessionState }) {
     const next = blocks[index + 1];
     return next === undefined ? others.length === 0 && !path.hasNewer : next.entry.role !== "assistant";
   };
+  const calls = blocks.slice(lastInput + 1).flatMap((block) => block.calls);
+  const elsewhere = isActive ? approvalsElsewhere(state.approvals, calls.map(({ call }) => call.call_id)) : [];
   let day = "";
   return (
     <div class="scroller-frame">
@@ -121,6 +125,15 @@ export function Transcript({ state }: { state: SessionState }) {
           {others.map((message) => (
             <LiveMessage key={message.messageId} message={message} />
           ))}
+          {!path.hasNewer &&
+            elsewhere.map((approval) => (
+              <div key={approval.callId} class="tool waiting alone" data-testid="approval-alone">
+                <p>
+                  <bdi class="name">{visibleCode(approval.name)}</bdi> needs your approval
+                </p>
+                <ApprovalForm sessionId={state.sessionId} approval={approval} />
+              </div>
+            ))}
           {!isOther && !path.hasNewer && <TurnState state={state} />}
           {path.hasNewer && (
             <button type="button" class="quiet older" data-testid="newer" onClick={() => void loadNewer()}>
