@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 
 from perdure.errors import (
     StoreError,
@@ -18,6 +19,7 @@ from perdure.runtimes.late import LateCall
 from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
 from perdure.server.hook.hooks import Hooks
+from perdure.server.hook.transcript import Transcripts
 from perdure.server.journal import JournalStore
 from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused
@@ -149,6 +151,14 @@ async def open_service(
         yield service
 
 
+def _transcripts(
+    settings: Settings, store: JournalStore, hooks: Hooks | None
+) -> Transcripts | None:
+    if hooks is None or not hooks.read_files:
+        return None
+    return Transcripts(store, Path(settings.data) / "transcripts", hooks.folder)
+
+
 def _make_service(
     settings: Settings,
     store: JournalStore,
@@ -183,7 +193,11 @@ def _make_service(
         expiry,
         limits=settings.limits,
         surroundings=ServerSurroundings(
-            hooks, approve=settings.approve, plugin_tools=plugin_tools, runtimes=runtimes
+            hooks,
+            approve=settings.approve,
+            plugin_tools=plugin_tools,
+            runtimes=runtimes,
+            transcripts=_transcripts(settings, store, hooks),
         ),
     )
     routines = RoutineRegistry(store, registry, loops.prepare)

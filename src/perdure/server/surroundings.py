@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from perdure.entry import Json, ToolCall, ToolResult
@@ -28,6 +29,7 @@ from perdure.hook import (
 )
 from perdure.loop import Allowed, Refused, ToolSpec, Verdict, Waits
 from perdure.server.hook.hooks import Hooks, go_on
+from perdure.server.hook.transcript import Transcripts
 from perdure.server.plugin_tool import PluginTools
 from perdure.server.runtime.runtimes import Runtimes
 from perdure.server.session.batch import Input
@@ -44,7 +46,9 @@ class ServerSurroundings:
         approve: Sequence[str] = (),
         plugin_tools: PluginTools | None = None,
         runtimes: Runtimes | None = None,
+        transcripts: Transcripts | None = None,
     ) -> None:
+        self._transcripts = transcripts
         self._hooks = hooks or Hooks((), folder=Path())
         self._approve = tuple(approve)
         self._plugin_tools = plugin_tools
@@ -159,13 +163,21 @@ class ServerSurroundings:
         event = SessionEnd(session_id=scope.session_id, turn_id=scope.turn_id, reason=source)
         await self._fire(event, scope)
 
+    async def deleted(self, session_id: str, /) -> None:
+        """No file of the session is kept."""
+        if self._transcripts is not None:
+            await self._transcripts.forget(session_id)
+
     async def _fire(self, event: HookEvent, scope: Scope) -> HookOutcome:
         async def note(fact: HookRan) -> None:
             await scope.note([fact])
 
         if not self._hooks.has(type(event)):
             return HookOutcome()
-        outcome = await self._hooks.fire(event, note=note)
+        transcript = None
+        if self._transcripts is not None:
+            transcript = partial(self._transcripts.path_of, scope.session_id)
+        outcome = await self._hooks.fire(event, note=note, transcript=transcript)
         scope.say(outcome.context)
         if outcome.ends is not None:
             scope.end(outcome.ends)

@@ -63,6 +63,8 @@ class Command(Struct, frozen=True, kw_only=True):
             return False
         return self.matcher.matches(subjects)
 
+    reads_files = True
+
     @property
     def label(self) -> str:
         """The command, and where it stands."""

@@ -34,6 +34,8 @@ GRACE_S = 1.0
 class Function:
     """A function handler of the plugin `plugin`."""
 
+    reads_files = False
+
     def __init__(self, plugin: str, hook: HookFunction) -> None:
         self._hook = hook
         self._hanging = 0  # those that are `async`

@@ -20,14 +20,15 @@ from perdure.server.hook.wire import wire_of
 class Fired:
     """One event on its way to its handlers; what they are told is made once, when it is needed."""
 
-    def __init__(self, event: HookEvent, folder: Path) -> None:
+    def __init__(self, event: HookEvent, folder: Path, transcript_path: str = "") -> None:
         self.event = event
         self.folder = folder
+        self.transcript_path = transcript_path
 
     @cached_property
     def wire(self) -> Json:
         """What a command is told."""
-        return wire_of(self.event, self.folder)
+        return wire_of(self.event, self.folder, self.transcript_path)
 
     @cached_property
     def data(self) -> bytes:
@@ -69,6 +70,10 @@ class Handler(Protocol):
     @property
     def on_failure(self) -> OnFailure:
         """What a failure comes to."""
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether it may read the file of the conversation."""
 
     def concerns(self, subjects: Sequence[str] | None) -> bool:
         """Whether it is for an event with these subjects; see `matcher.subjects_of`."""

@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 Note = Callable[[HookRan], Awaitable[None]]
 """Stores the fact of one hook that ran."""
 
+Transcript = Callable[[], Awaitable[str]]
+"""Where the conversation is as a file, as it stands now; empty where it cannot be one."""
+
 MAX_GO_ONS = 8
 """So often in one turn a Stop hook may ask to go on; after that the turn ends all the same."""
 
@@ -67,7 +70,7 @@ class Hooks:
         self, handlers: Sequence[Handler], *, folder: Path, max_running: int = MAX_RUNNING
     ) -> None:
         self._running = asyncio.Semaphore(max_running)
-        self._folder = folder.absolute()
+        self.folder = folder.absolute()
         self._by_event: dict[str, list[Handler]] = {}
         for handler in handlers:
             self._by_event.setdefault(handler.event_name, []).append(handler)
@@ -76,16 +79,27 @@ class Hooks:
         """Whether anything would run at this event, for some matcher."""
         return event.__name__ in self._by_event
 
-    async def fire(self, event: HookEvent, *, note: Note) -> HookOutcome:
+    @property
+    def read_files(self) -> bool:
+        """Whether any handler may read the file of a conversation."""
+        return any(each.reads_files for handlers in self._by_event.values() for each in handlers)
+
+    async def fire(
+        self, event: HookEvent, *, note: Note, transcript: Transcript | None = None
+    ) -> HookOutcome:
         """Asks every handler that matches, once, and returns what they come to together.
 
-        Each run's fact is given to `note`, one at a time, as soon as that run has ended; so is
+        `transcript` is asked for the file of the conversation where a handler may read it. Each
+        run's fact is given to `note`, one at a time, as soon as that run has ended; so is
         that of a run which is cut off because the fire is cancelled.
         """
         handlers = self._matching(event)
         if not handlers:
             return HookOutcome()
-        fired = Fired(event, self._folder)
+        path = ""
+        if transcript is not None and any(handler.reads_files for handler in handlers):
+            path = await transcript()
+        fired = Fired(event, self.folder, path)
         noting, room = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
         async def ask(handler: Handler) -> HookOutcome:

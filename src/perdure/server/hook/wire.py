@@ -11,14 +11,11 @@ from perdure.hook import HookEvent, PostToolUse, PreToolUse
 from perdure.server.hook.tool_name import outward, response
 
 
-def wire_of(event: HookEvent, folder: Path) -> dict[str, Any]:
-    """The fields of the event, and those that every event has there.
-
-    `transcript_path` is empty: the conversation is in the store, and no file of it is kept.
-    """
+def wire_of(event: HookEvent, folder: Path, transcript_path: str = "") -> dict[str, Any]:
+    """The fields of the event, and those that every event has there."""
     told: dict[str, Any] = {
         "session_id": event.session_id,
-        "transcript_path": "",
+        "transcript_path": transcript_path,
         "cwd": str(folder),
         "permission_mode": "default",
         "hook_event_name": event.name,

@@ -309,6 +309,7 @@ class Actor(Player):
             self.fail(refusal)
 
         await self._mailbox.do(step)
+        await self._surroundings.deleted(self.session_id)
 
     async def offload(self, let_go: Callable[[], bool]) -> bool:
         """Tells that the session leaves memory, then lets go of it; see `Owner.offload`."""

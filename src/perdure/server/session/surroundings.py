@@ -147,6 +147,9 @@ class Surroundings(Protocol):
     async def ended(self, scope: Scope, source: EndSource, /) -> None:
         """A session that `started` leaves memory, or is about to be deleted."""
 
+    async def deleted(self, session_id: str, /) -> None:
+        """The session is deleted: whatever is kept of it beside the store goes, too."""
+
 
 class Nothing:
     """Nothing stands around turns."""
@@ -186,6 +189,9 @@ class Nothing:
 
     async def ended(self, scope: Scope, source: EndSource, /) -> None:
         """Tells nobody."""
+
+    async def deleted(self, session_id: str, /) -> None:
+        """Keeps nothing."""
 
 
 NOTHING: Surroundings = Nothing()
