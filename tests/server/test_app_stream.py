@@ -47,6 +47,7 @@ async def test_a_turn_is_streamed_whole_and_in_order() -> None:
         journal = (await server.client.get("/v1/sessions/s/entries")).json()
         assert seqs(seen) == list(range(1, journal["last_seq"] + 1))
         assert [e.data for e in seen if e.name == "entry"] == journal["entries"]
+        assert [e.data["status"] for e in seen if e.name == "status"] == ["running", "idle"]
         incarnation = (await server.client.get("/v1/sessions/s")).json()["cursor"].split(".")[1]
         assert all(
             e.id == f"{e.data['seq']}.{incarnation}" if e.name == "entry" else e.id is None
@@ -207,7 +208,7 @@ async def test_a_cursor_of_another_incarnation_is_void_and_reading_starts_again(
 
 
 async def test_deleting_a_session_ends_its_streams_with_a_last_status() -> None:
-    async with running() as server:
+    async with running(settings={"heartbeat_s": 600}) as server, asyncio.timeout(20):
         await create(server, "s", "other")
         async with (
             server.stream(("session", "s"), ("after", "0")) as alone,
@@ -220,6 +221,9 @@ async def test_deleting_a_session_ends_its_streams_with_a_last_status() -> None:
             await until(both, "status", session_id="s", status="deleted")
             await server.send("other", "hi")
             await until(both, "status", session_id="other", status="idle", last_seq=5)
+            await server.client.delete("/v1/sessions/other")
+            seen = [event async for event in both]
+            assert seen[-1].data["status"] == "deleted"
         answer = await server.client.get("/v1/stream", params={"session": "s"})
         assert (answer.status_code, answer.json()["code"]) == (404, "session_not_found")
 

@@ -260,6 +260,28 @@ async def test_what_no_hint_told_comes_with_the_next_beat(monkeypatch: pytest.Mo
     await world.close()
 
 
+async def test_a_text_comes_after_the_start_of_its_turn_and_the_message_that_it_answers() -> None:
+    world = World()
+    await world.store.create_session("a")
+    viewer = await world.watch(("a", START))
+    await read_until(viewer, b"status")
+    reading = asyncio.create_task(read_until(viewer, b"event: delta"))
+    for _ in range(20):  # it joins
+        await asyncio.sleep(0)
+    started = TurnStarted(id="turn", turn_id="turn", message_id="m")  # as a server's has it
+    await world.append("a", started, text("question"))
+    world.feed.notice("a", "turn", "asking")
+    world.delta("a", MessageUpdate("answer", 0, 0, "the", "text"))
+    events = EventParser().feed(await reading)
+    assert [event.data.get("type", event.name) for event in events] == [
+        "turn_started",
+        "message",
+        "notice",
+        "delta",
+    ]
+    await world.close()
+
+
 async def test_a_text_whose_message_was_stored_just_before_is_not_told_again() -> None:
     world = World()
     await world.store.create_session("a")

@@ -323,7 +323,8 @@ class Follower:
                 break
             items: list[Item] = []
             for stored in page.entries:
-                items += self._tell(self._take_texts(stored.id))
+                if stored.type == "message":  # a turn's start has its turn's id, and comes first
+                    items += self._tell(self._take_texts(stored.id))
                 self._making.pop(stored.id, None)
                 if stored.type == "turn_ended" and isinstance(view := stored.view, TurnEnded):
                     self._take_texts(view.turn_id)

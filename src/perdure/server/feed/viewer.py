@@ -170,15 +170,19 @@ class Viewer:
         return data
 
     def _write_directly(self, direct: Direct) -> bool:
-        """Writes what is new, if that is all that is to be done; whether it was."""
+        """Writes what is new, if that is all that is to be done; whether it was.
+
+        It is not after the last frame that there will be: `next` has to end then.
+        """
         if self._is_closed or not direct.is_free:
             return False
         shared = self._shared()
+        if shared is None:
+            return False
         if shared:
             direct.write(self._counted(shared))
-        return (
-            shared is not None and self._watched[0].position == self._watched[0].follower.ring.end
-        )
+        watched = self._watched[0]
+        return watched.position == watched.follower.ring.end and not watched.follower.has_ended
 
     def wake(self, size: int, /) -> None:
         """There are `size` new bytes, or a follower has changed."""

@@ -210,6 +210,8 @@ class Owner:
                 state = await replay_all(self.store, look)
             for _ in range(CLAIM_TRIES):
                 self._session, self._state = look.session, state
+                if self._told is None and state.turn is None:  # a claim alone is no news
+                    self._told = _news(self.look())
                 try:
                     await self.append(self._claim(lost))
                 except AppendConflictError:
@@ -346,7 +348,12 @@ class Owner:
         self._tell_look(self.look())
 
     def _tell_look(self, look: SessionLook) -> None:
-        key = (look.status, look.cause, look.turn, look.queued, look.last_turn, look.approvals)
-        if key != self._told:
-            self._told = key
+        news = _news(look)
+        if news != self._told:
+            self._told = news
             self._feed.status(look)
+
+
+def _news(look: SessionLook) -> object:
+    """What of a look is told when it changes."""
+    return look.status, look.cause, look.turn, look.queued, look.last_turn, look.approvals
