@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from perdure.errors import InvalidWorkflowError
 from perdure.server.workflow.definition import plan_workflow, read_workflow
-from perdure.server.workflow.template import MAX_CHARS, TemplateProblem, render, take
+from perdure.server.workflow.rendering import render
+from perdure.server.workflow.template import MAX_CHARS, TemplateProblem, take
 from perdure.workflow import Step, Workflow
 
 HEAD = "name: w\nsteps:\n"
@@ -99,6 +100,43 @@ WRONG = {
         "steps[0]",
         "cycle",
     ),
+    "a retry that says nothing": (
+        HEAD + "- id: a\n  prompt: x\n  retry: {prompt: ' '}\n",
+        5,
+        "steps[0].retry.prompt",
+        "empty",
+    ),
+    "what no earlier attempt has": (
+        HEAD + "- id: a\n  prompt: x\n  retry: {prompt: '{{ earlier.output }}'}\n",
+        5,
+        "steps[0].retry.prompt",
+        "earlier has no 'output'; it has reason, cause, seen",
+    ),
+    "what nothing that failed has": (
+        HEAD
+        + "- id: a\n  prompt: x\n  compensate: b\n- id: b\n  prompt: '{{ failed[\"why\"] }}'\n",
+        7,
+        "steps[1].prompt",
+        "failed has no 'why'",
+    ),
+    "a number that JSON has not": (
+        "name: w\ninputs:\n  b: {default: [1, .nan]}\nsteps:\n- id: a\n  prompt: x\n",
+        3,
+        "inputs.b",
+        "nan is no number",
+    ),
+    "a number that is too large": (
+        f"name: w\ninputs:\n  b: {{default: 0x{'f' * 5000}}}\nsteps:\n- id: a\n  prompt: x\n",
+        3,
+        "inputs.b",
+        "write it as a text",
+    ),
+    "an empty check": (
+        HEAD + "- id: a\n  prompt: x\n  check: {command: ' '}\n",
+        5,
+        "steps[0].check.command",
+        "passes always",
+    ),
     "a check that is none": (
         HEAD + "- id: a\n  prompt: x\n  check: {timeout_s: 5}\n",
         5,
@@ -159,8 +197,40 @@ def test_aliases_cannot_make_much_out_of_little() -> None:
     text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     for n in range(1, 9):
         text += f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 10) + "]\n"
-    with pytest.raises(InvalidWorkflowError, match="at most 20000 values"):
+    with pytest.raises(InvalidWorkflowError, match="at most 10000 values"):
         read_workflow(text, {})
+
+
+BOMBS = {
+    "a long text, again and again": (
+        f"name: w\ninputs:\n  a: {{default: &a '{'z' * 100_000}'}}\n"
+        f"  b: {{default: [{', '.join(['*a'] * 9000)}]}}\nsteps:\n- id: a\n  prompt: x\n",
+        "with its aliases it has more than 262144 characters",
+    ),
+    "many values": ("".join(f"a{n}: {n}\n" for n in range(16_000)), "at most 10000 values"),
+    "a deep flow": ("a: " + "[" * 100_000, "32 deep"),
+    "deep mappings": ("a: " + "{a: " * 20_000, "32 deep"),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_what_is_too_much_is_refused_before_it_costs_much(kind: str) -> None:
+    text, said = BOMBS[kind]
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidWorkflowError, match=said):
+            read_workflow(text, {})
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_of_very_many_problems_the_first_ones_are_told() -> None:
+    text = "name: w\ninputs:\n" + "".join(f"  a{n}: {{}}\n" for n in range(3000))
+    with pytest.raises(InvalidWorkflowError) as refused:
+        read_workflow(text + "steps:\n- id: a\n  prompt: x\n", {})
+    assert len(refused.value.problems) == 101
+    assert refused.value.problems[-1].detail == "and 2900 problems more"
 
 
 def test_yes_and_on_are_text_and_a_date_is_too() -> None:

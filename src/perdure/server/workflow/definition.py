@@ -7,6 +7,8 @@ line and field; only what cannot be read at all hides what follows it.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -24,19 +26,19 @@ from perdure.errors import (
 )
 from perdure.fact import WorkflowDefined
 from perdure.server.keeping.identity import id_problem
-from perdure.server.workflow.template import (
-    OUTPUTS,
-    Named,
-    Takes,
-    TemplateProblem,
-    render,
-    take,
-)
+from perdure.server.workflow.rendering import Job, render_all
+from perdure.server.workflow.template import OUTPUTS, Named, Takes, TemplateProblem, take
 from perdure.server.workflow.yaml_text import Lines, Path, field_of, line_of, read_yaml
 from perdure.workflow import Step, Workflow
 
 MAX_BYTES = 512 * 1024
 """Of a definition and its inputs as they are stored."""
+
+MOST_BITS = 1024
+"""Of an input that is an integer."""
+
+MOST_PROBLEMS = 100
+"""How many problems are told at once."""
 
 PROMPT_NAMES = frozenset({"inputs", "steps", "workflow"})
 RETRY_NAMES = PROMPT_NAMES | {"prompt", "notice", "earlier", "attempt", "attempts"}
@@ -184,7 +186,8 @@ class _Checking:
     def __init__(self, workflow: Workflow, lines: Lines) -> None:
         self._workflow = workflow
         self._lines = lines
-        self._problems: list[WorkflowProblem] = []
+        self._problems: dict[WorkflowProblem, None] = {}
+        self._templates: list[tuple[Path, str, Takes]] = []
         self._undoes = compensations(workflow)
         self._ids = [step.id for step in workflow.steps]
 
@@ -198,22 +201,25 @@ class _Checking:
                 needs[step.id] = self._needs(n, step, takes[n])
         if not self._problems:
             self._order(needs)
-        if not self._problems:
-            self._render(given)
+        self._render(given)
         plan = Plan(self._workflow, needs, given, source)
         if not self._problems and len(encode(plan)) > MAX_BYTES:
             self._say((), f"with its inputs it has more than {MAX_BYTES} bytes")
         if self._problems:
-            raise InvalidWorkflowError(self._problems)
+            raise InvalidWorkflowError(self._told())
         return plan
 
     def _say(self, path: Path, detail: str, *, inner_line: int | None = None) -> None:
         line = line_of(self._lines, path)
         if inner_line is not None and inner_line > 1:
             detail = f"{detail} (in line {inner_line} of the template)"
-        problem = WorkflowProblem(line, field_of(path), detail)
-        if problem not in self._problems:
-            self._problems.append(problem)
+        self._problems[WorkflowProblem(line, field_of(path), detail)] = None
+
+    def _told(self) -> list[WorkflowProblem]:
+        told = list(self._problems)[:MOST_PROBLEMS]
+        if more := len(self._problems) - len(told):
+            told.append(WorkflowProblem(None, "", f"and {more} problems more"))
+        return told
 
     def _inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         declared = self._workflow.inputs
@@ -227,6 +233,9 @@ class _Checking:
             if each.default is not msgspec.UNSET
         }
         given |= {name: value for name, value in inputs.items() if name in declared}
+        for name, value in given.items():
+            if (wrong := _no_json(value)) is not None:
+                self._say(("inputs", name), wrong)
         for name in declared:
             if name not in given:
                 self._say(
@@ -252,6 +261,8 @@ class _Checking:
             check = step.check
             if (check.command is None) == (check.function is None):
                 self._say((*path, "check"), 'a check has either "command" or "function"')
+            elif check.command is not None and not check.command.strip():
+                self._say((*path, "check", "command"), "an empty command passes always")
         if step.compensate is not None:
             self._check_compensation((*path, "compensate"), step)
         if is_undo and step.after is not None:
@@ -265,11 +276,14 @@ class _Checking:
             self._say(path, "a step that compensates is not compensated itself")
 
     def _take(self, path: Path, text: str, names: frozenset[str]) -> Takes:
+        if not text.strip():
+            self._say(path, "the prompt is empty")
         try:
             takes = take(text, names)
         except TemplateProblem as problem:
             self._say(path, problem.detail, inner_line=problem.line)
             return Takes(frozenset(), frozenset())
+        self._templates.append((path, text, takes))
         for name in sorted(takes.inputs - self._workflow.inputs.keys()):
             there = ", ".join(self._workflow.inputs) or "none"
             self._say(path, f"there is no input {name!r}; there are: {there}")
@@ -327,16 +341,33 @@ class _Checking:
 
     def _render(self, inputs: Mapping[str, Any]) -> None:
         """Renders what needs no step's output: what fails now would fail then."""
-        for n, step in enumerate(self._workflow.steps):
-            if step.id in self._undoes or take(step.prompt, PROMPT_NAMES).steps:
-                continue
-            try:
-                text = render(step.prompt, first_values(self._workflow, "id", inputs))
-            except TemplateProblem as problem:
-                self._say(("steps", n, "prompt"), problem.detail, inner_line=problem.line)
-            else:
-                if not text.strip():
-                    self._say(("steps", n, "prompt"), "the prompt is empty")
+        values = first_values(self._workflow, "id", inputs)
+        jobs: list[Job] = []
+        for path, text, takes in self._templates:
+            is_first = len(path) == 3 and self._ids[int(path[1])] not in self._undoes
+            is_whole = is_first and not takes.steps and not self._problems
+            jobs.append(Job(text, values if is_whole else None))
+        for (path, _, _), job, made in zip(self._templates, jobs, render_all(jobs), strict=True):
+            if isinstance(made, TemplateProblem):
+                self._say(path, made.detail, inner_line=made.line)
+            elif job.values is not None and not made.strip():
+                self._say(path, "the prompt is empty")
+
+
+def _no_json(value: Any) -> str | None:
+    """Why a value would not come back from a journal as it went in."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left.extend(each.values())
+        elif isinstance(each, list | tuple):
+            left.extend(each)
+        elif isinstance(each, float) and not math.isfinite(each):
+            return f"{each} is no number that JSON has"
+        elif isinstance(each, int) and each.bit_length() > MOST_BITS:
+            return "a number is too large: write it as a text"
+    return None
 
 
 def first_values(workflow: Workflow, workflow_id: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,8 +391,7 @@ async def check_names(
         InvalidWorkflowError: says each that there is not.
 
     """
-    lines = read_yaml(plan.source)[1] if plan.source is not None else {}
-    problems: list[WorkflowProblem] = []
+    found: list[tuple[Path, str]] = []
     workflow = plan.workflow
     wanted: list[tuple[Path, str, Callable[[str], Any]]] = []
     parts: list[tuple[Path, Workflow | Step]] = [((), workflow)]
@@ -376,12 +406,16 @@ async def check_names(
             wanted.append(((*path, "check", "function"), check.function, check_function))
     for path, name, look_for in wanted:
         try:
-            found = look_for(name)
-            if found is not None and hasattr(found, "__await__"):
-                await found
+            looked = look_for(name)
+            if looked is not None and hasattr(looked, "__await__"):
+                await looked
         except (ConfigurationError, MissingExtraError) as error:
-            problems.append(WorkflowProblem(line_of(lines, path), field_of(path), str(error)))
-    if problems:
+            found.append((path, str(error)))
+    if found:
+        lines: Lines = {}
+        if plan.source is not None:
+            lines = (await asyncio.to_thread(read_yaml, plan.source))[1]
+        problems = [WorkflowProblem(line_of(lines, p), field_of(p), said) for p, said in found]
         raise InvalidWorkflowError(problems)
 
 

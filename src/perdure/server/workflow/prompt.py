@@ -14,7 +14,8 @@ from typing import Any
 from perdure.fact import StepEnded
 from perdure.server.session.seen import read_seen, say_seen
 from perdure.server.workflow.definition import first_values
-from perdure.server.workflow.template import Named, Said, TemplateProblem, render
+from perdure.server.workflow.rendering import render
+from perdure.server.workflow.template import Named, Said, TemplateProblem
 from perdure.server.workflow.work import Work
 from perdure.workflow import Step
 

@@ -10,18 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from perdure.errors import InvalidWorkflowError, WorkflowProblem
 
 MAX_BYTES = 256 * 1024
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 MAX_DEPTH = 32
 
 Path = tuple[str | int, ...]
 Lines = Mapping[Path, int]
 """The line, from 1, of each key and item, by its path."""
+
+_TOO_MUCH = f"a workflow has at most {MAX_NODES} values, {MAX_DEPTH} deep"
 
 _PLAIN = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")
@@ -39,8 +42,13 @@ def read_yaml(text: str) -> tuple[Any, Lines]:
     if size > MAX_BYTES:
         raise _refused(None, f"a workflow has at most {MAX_BYTES} bytes; this has {size}")
     yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _Composer
+    yaml.max_depth = MAX_DEPTH
     try:
         node = yaml.compose(text)
+    except MaxDepthExceededError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        raise _refused(line, _TOO_MUCH) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = " ".join(str(each) for each in (error.context, error.problem) if each)
@@ -54,20 +62,32 @@ def read_yaml(text: str) -> tuple[Any, Lines]:
     return walk.value(node, ()), walk.lines
 
 
+class _Composer(Composer):
+    """Stops at too many values, before what follows costs anything."""
+
+    _count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._count += 1
+        if self._count > MAX_NODES:
+            mark = self.parser.peek_event().start_mark
+            raise MaxDepthExceededError(None, None, _TOO_MUCH, mark)
+        return super().compose_node(parent, index)
+
+
 class _Walk:
     def __init__(self, yaml: YAML) -> None:
         self.lines: dict[Path, int] = {}
         self._constructor = yaml.constructor
         self._nodes = 0
+        self._chars = 0
 
     def value(self, node: Node, path: Path) -> Any:
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self._nodes += 1
         if self._nodes > MAX_NODES or len(path) > MAX_DEPTH:
-            raise _refused(
-                line, f"a workflow has at most {MAX_NODES} values, {MAX_DEPTH} deep", path
-            )
+            raise _refused(line, _TOO_MUCH, path)
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
@@ -93,10 +113,14 @@ class _Walk:
             raise _refused(line, f"the tag {tag} means nothing here", path)
         if tag.endswith(":timestamp"):
             return node.value
+        self._chars += len(node.value)
+        if self._chars > MAX_BYTES:
+            detail = f"with its aliases it has more than {MAX_BYTES} characters"
+            raise _refused(line, detail, path)
         try:
             return self._constructor.construct_object(node)
         except Exception as error:  # somebody else's reader, and anybody's text
-            raise _refused(line, f"{node.value!r} cannot be read: {error}", path) from error
+            raise _refused(line, f"{node.value[:80]!r} cannot be read: {error}", path) from error
 
 
 def field_of(path: Sequence[str | int]) -> str:
