@@ -25,7 +25,8 @@ from perdure.compaction import (
     plan_relief,
 )
 from perdure.completion import complete
-from perdure.context import Remembering, RunContext
+from perdure.around import Remembering
+from perdure.context import RunContext
 from perdure.entry import Compaction, Ephemeral, Message, text
 from perdure.errors import (
     ConfigurationError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from perdure.context import Alone
+from perdure.around import Alone
 from perdure.entry import Json, Message, ToolCall, ToolResult, text
 from perdure.loop import Answer, Loop, LoopEvent, MessageEnded, Purpose, ToolEnded
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from perdure.context import ALONE
+from perdure.around import ALONE
 from perdure.entry import Json, ToolCall, ToolResult
 from perdure.errors import ConfigurationError
 from perdure.fact import Fact
