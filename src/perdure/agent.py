@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from perdure import clock
+from perdure.around import Remembering
 from perdure.codec import Draft, Entry, StoredEntry, seal
 from perdure.compaction import (
     DEFAULT_PROMPT,
@@ -25,7 +26,6 @@ from perdure.compaction import (
     plan_relief,
 )
 from perdure.completion import complete
-from perdure.around import Remembering
 from perdure.context import RunContext
 from perdure.entry import Compaction, Ephemeral, Message, text
 from perdure.errors import (
