@@ -75,3 +75,15 @@ async def test_a_call_without_a_key_is_nobodys() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await late.next()
+
+
+async def test_big_results_are_bounded_by_their_size_and_the_newest_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lates, "MAX_LATE_CHARS", 10)
+    late = LateResults()
+    for key in ("12345", "67890", "x"):
+        late.missed(result(key))
+    assert [(await late.next()).origin.key for _ in range(3)] == ["67890", "x", "67890"]
+    late.missed(result("longer than all of it"))
+    assert [(await late.next()).origin.key for _ in range(2)] == ["longer than all of it"] * 2

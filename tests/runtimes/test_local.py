@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import os
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -123,3 +125,20 @@ def test_a_line_that_is_too_long_to_be_held_is_searched_in_pieces(
     monkeypatch.setattr(search_program, "MAX_LINE_BYTES", 4)
     found = list(search_program.lines(BytesIO(b"abcdefgh\nij\n\nk")))
     assert found == [(1, b"abcd"), (1, b"efgh"), (1, b"\n"), (2, b"ij\n"), (3, b"\n"), (4, b"k")]
+
+
+async def test_a_start_that_is_cut_off_holds_no_folder_open(tmp_path: Path) -> None:
+    def held() -> list[str]:
+        links = (f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd"))
+        return [each for each in links if os.path.lexists(each) and os.readlink(each) == here]
+
+    here = str(tmp_path.resolve())  # noqa: ASYNC240 - a test may
+    for steps in range(1, 4):
+        starting = asyncio.create_task(open_local(tmp_path))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    await asyncio.sleep(0.2)
+    assert held() == []

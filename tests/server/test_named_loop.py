@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from perdure.errors import ConfigurationError, LoopError
-from perdure.loop import Loop
+from perdure.loop import Loop, LoopContext, LoopEvent, LoopFactory, MessageEnded
+from perdure.server import named_loop
 from perdure.server.config import Settings
 from perdure.server.named_loop import NamedLoops
 from perdure.server.session.port import make_loop
@@ -145,3 +147,20 @@ async def test_a_factory_of_somebody_elses_is_called_for_runs_only(
     await loops.prepare("mine")
     with pytest.raises(LoopError, match="cannot start: ValueError: no line"):
         make_loop(loops, "mine")
+
+
+def test_models_that_users_name_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named_loop, "MOST_KEPT", 10)
+    mine = as_loop_of_mine()
+    loops = NamedLoops(Settings(loop="shell"), registered={"mine": mine})
+    for number in range(50):
+        loops.factory(f"openai-chat:model-{number}")
+    assert len(loops._factories) == 10
+    assert loops.factory("mine") is mine
+
+
+def as_loop_of_mine() -> LoopFactory:
+    async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+        yield MessageEnded(())
+
+    return lambda: loop

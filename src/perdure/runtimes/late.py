@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from msgspec import Struct
 
 from perdure.entry import ToolResult
 from perdure.runtimes.contract import CallOrigin
+from perdure.runtimes.seen import size_of
 
 log = logging.getLogger(__name__)
 
 MAX_LATE = 1_000
+MAX_LATE_CHARS = 256 << 20
 
 
 class LateCall(Struct, frozen=True):
@@ -50,9 +52,8 @@ class LateResults:
         """A result is on its way over the link."""
         if call.origin.key:
             self._unconfirmed[call.origin.key] = call
-            while len(self._unconfirmed) > MAX_LATE:
-                oldest = self._unconfirmed.pop(next(iter(self._unconfirmed)))
-                log.warning("nobody said that a result is stored: %s", oldest.result.call_id)
+            for dropped in _drop_oldest(self._unconfirmed):
+                log.warning("nobody said that a result is stored: %s", dropped.result.call_id)
 
     def missed(self, call: LateCall) -> None:
         """A result has no link to go over."""
@@ -61,9 +62,8 @@ class LateResults:
         self._unconfirmed.pop(call.origin.key, None)
         self._late[call.origin.key] = call
         self._changed.set()
-        while len(self._late) > MAX_LATE:
-            oldest = self._late.pop(next(iter(self._late)))
-            log.warning("a late result is dropped: %s", oldest.result.call_id)
+        for dropped in _drop_oldest(self._late):
+            log.warning("a late result is dropped: %s", dropped.result.call_id)
 
     def stored(self, key: str) -> None:
         """The other side has this result; it is forgotten here."""
@@ -86,3 +86,12 @@ class LateResults:
         key = next(iter(self._late))
         late = self._late[key] = self._late.pop(key)
         return late
+
+
+def _drop_oldest(kept: dict[str, LateCall]) -> Iterator[LateCall]:
+    """Drops what does not fit; the newest one always does."""
+    chars = sum(size_of(call.result) for call in kept.values())
+    while len(kept) > 1 and (len(kept) > MAX_LATE or chars > MAX_LATE_CHARS):
+        dropped = kept.pop(next(iter(kept)))
+        chars -= size_of(dropped.result)
+        yield dropped

@@ -294,8 +294,12 @@ async def open_local(
         ConfigurationError: there is no such folder, or no such tool.
 
     """
+    opening = asyncio.ensure_future(asyncio.to_thread(Workspace, folder))
     try:
-        workspace = await asyncio.to_thread(Workspace, folder)
+        workspace = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_let_go)
+        raise
     except OSError as error:
         raise ConfigurationError(
             f"the workspace {os.fspath(folder)!r} cannot be opened: {error.strerror}; create it, "
@@ -316,6 +320,12 @@ async def open_local(
     except BaseException:
         workspace.close()
         raise
+
+
+def _let_go(opening: asyncio.Future[Workspace]) -> None:
+    """Closes a workspace that was opened when nobody waited for it any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _clean(part: ResultPart) -> ResultPart:

@@ -66,7 +66,7 @@ class SeenKeys:
             run.was_ended = True
         else:
             run.result = task.result()
-            run.chars = _size(run.result)
+            run.chars = size_of(run.result)
         if key and run.result is not None:
             self._kept[key] = run
             self._kept_chars += run.chars
@@ -86,7 +86,8 @@ class SeenKeys:
             self._kept_chars -= run.chars
 
 
-def _size(result: ToolResult) -> int:
+def size_of(result: ToolResult) -> int:
+    """About how much memory a result takes: characters of text, bytes of files."""
     size = 0
     for part in result.parts:
         match part:

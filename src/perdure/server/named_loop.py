@@ -21,6 +21,9 @@ from perdure.loops.vendor import missing_agent, missing_for_model
 from perdure.plugin import Plugins
 from perdure.server.config import FILE_NAME, Settings
 
+MOST_KEPT = 1_000
+"""How many factories are kept; beyond, the oldest is made anew when it is needed."""
+
 Origin = Literal["configuration", "application", "plugin", "setting", "built-in"]
 
 
@@ -104,9 +107,13 @@ class NamedLoops:
             ConfigurationError, MissingExtraError: there is none, or it is not installed.
 
         """
-        if name not in self._factories:
-            self._factories[name] = self._make(name)
-        return self._factories[name]
+        if name in self._factories:
+            return self._factories[name]
+        made = self._factories[name] = self._make(name)
+        if len(self._factories) > MOST_KEPT:  # users can name any number of models
+            oldest = next(each for each in self._factories if each not in self._registered)
+            del self._factories[oldest]
+        return made
 
     def _make(self, name: str) -> LoopFactory:
         kind = self._kinds.get(name)
