@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from perdure.codec import seal
 from perdure.entry import Message, Text, ToolResult
-from perdure.fact import ToolDispatched
+from perdure.fact import ToolDispatched, TurnEnded, TurnStarted
+from perdure.server.journal import JournalStore
 from perdure.server.session.transcript import load_following, load_transcript
 from perdure.testing import Call, Fail, Say, ScriptedLoop
 from tests.server.house import ID, House, Loops
@@ -121,3 +123,19 @@ async def test_what_is_told_outlives_a_restart(house: House, is_new: bool) -> No
         "whole",
         "on",
     ]
+
+
+async def test_a_turn_of_a_journal_that_another_program_wrote_can_be_sent_again(
+    store: JournalStore,
+) -> None:
+    entries = [
+        TurnStarted(id="other-1", turn_id="t1", message_id="m1"),
+        Message("user", (Text("question"),), id="m1"),
+        TurnEnded(id="other-2", turn_id="t1", reason="interrupted"),
+    ]
+    await store.create_session(ID, entries=[seal(each) for each in entries])
+    house = House(store, Loops(ScriptedLoop([Say("whole")])))
+    await house.registry.resend(ID, "t1")
+    await house.rest()
+    assert await house.texts() == ["question", "whole"]
+    await house.close()

@@ -21,6 +21,7 @@ from perdure.errors import (
     PerdureError,
     ServerClosingError,
     SessionDeletedError,
+    SessionNotFoundError,
     StoreError,
     TurnRunningError,
 )
@@ -303,6 +304,8 @@ class Actor(Player):
         async def step() -> None:
             try:
                 await self.store.delete_session(self.session_id)
+            except (SessionNotFoundError, SessionDeletedError):
+                raise  # somebody was faster; what is made of this id later has another actor
             except PerdureError:
                 self._refusal = None
                 raise

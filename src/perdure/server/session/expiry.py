@@ -133,6 +133,9 @@ class Expiry(FeedInFront):
         """Whether the call waits no more; else it is to be tried again."""
         _, session_id, call_id, seq = due
         try:
+            look = await registry.look(session_id)
+            if all(each.seq != seq for each in look.approvals):
+                return True  # it was answered: nobody is woken for that
             await registry.answer(
                 session_id,
                 call_id,

@@ -45,9 +45,15 @@ class Mailbox:
                 step, answer = self._steps.popleft()
                 try:
                     result = await step()
-                except asyncio.CancelledError:
-                    answer.cancel()
-                    raise
+                except asyncio.CancelledError as error:
+                    worker = asyncio.current_task()
+                    if worker is None or worker.cancelling():
+                        answer.cancel()
+                        raise
+                    # Somebody else's code, in the step: those that wait have nothing to do with it.
+                    cut_off = RuntimeError("a step of a session was cancelled from inside")
+                    cut_off.__cause__ = error
+                    answer.set_exception(cut_off)
                 except Exception as error:  # whatever it is belongs to who asked for the step
                     answer.set_exception(error)
                 else:

@@ -53,6 +53,10 @@ DYING_S = 5.0
 """How long a command waits, once, for the run of a lost turn to let go of its tools."""
 
 
+class _LostError(Exception):
+    """An append was refused, or is in doubt, and what the actor held is dropped."""
+
+
 class Owner:
     """One session's owner in this process. Asleep until its first command wakes it.
 
@@ -166,18 +170,25 @@ class Owner:
     async def command(self, step: Callable[[bool], Awaitable[_T]]) -> _T:
         """Runs a step of an awake actor, in the mailbox, to its end even if the caller leaves.
 
-        A step whose append was refused or is in doubt is decided once more, after a replay. It is
-        told so (`step(True)`), and has to look for what it may have stored already.
+        A step whose append was refused or is in doubt is decided once more, after a replay, unless
+        the caller has left. It is told so (`step(True)`), and has to look for what it may have
+        stored already. A run that was lost has some time to let go of its tools before that.
 
         Raises:
             StoreError, UnrecoverableError: the store refuses; the actor holds nothing now.
             ServerClosingError, SessionDeletedError, SessionNotFoundError: nothing was done.
 
         """
+        try:
+            return await self._decide(step, again=False)
+        except _LostError:
+            return await self._decide(step, again=True)
+
+    async def _decide(self, step: Callable[[bool], Awaitable[_T]], *, again: bool) -> _T:
         if dying := self._dying - self._stuck:
             self._stuck |= (await asyncio.wait(dying, timeout=DYING_S))[1]
 
-        async def attempt(again: bool = False) -> _T:
+        async def attempt() -> _T:
             try:
                 await self._wake()
             except SessionNotFoundError as error:
@@ -185,13 +196,13 @@ class Owner:
                 raise
             try:
                 return await step(again)
-            except StoreError:
+            except StoreError as error:
                 if again or self._state is not None:
                     raise
+                raise _LostError from error  # not here: its run may want to store its last words
             except UnrecoverableError as error:
                 self.fail(error)
                 raise
-            return await attempt(again=True)
 
         return await self._mailbox.do(attempt)
 

@@ -11,7 +11,12 @@ from perdure import clock
 from perdure.codec import Draft, clean_text
 from perdure.context import RunContext
 from perdure.entry import Json, Message, ToolCall
-from perdure.errors import LoopError, NothingToResendError, StoreUnavailableError
+from perdure.errors import (
+    EntryNotFoundError,
+    LoopError,
+    NothingToResendError,
+    StoreUnavailableError,
+)
 from perdure.events import MessageUpdate, RunEvent, RunNotice
 from perdure.fact import (
     ApprovalAnswered,
@@ -195,7 +200,10 @@ class Player(Owner, ABC):
         return message
 
     async def _source_of(self, turn_id: str) -> Source:
-        stored = await self.store.load_entry(self.session_id, turn_id)
+        try:
+            stored = await self.store.load_entry(self.session_id, turn_id)
+        except EntryNotFoundError:  # a journal of other programs, whose facts have ids of their own
+            return "user"
         return stored.view.source if isinstance(stored.view, TurnStarted) else "user"
 
     def _answer_id(self, turn_id: str, call: WaitingCall) -> str:

@@ -278,7 +278,11 @@ class Registry(Reading):
 
     async def _delete(self, session_id: str) -> None:
         async with self._roster.use(session_id) as actor:
-            await actor.delete()
+            try:
+                await actor.delete()
+            except SessionNotFoundError:
+                self._roster.drop(actor)
+                raise
             self._roster.drop(actor)
 
     @property
