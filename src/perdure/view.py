@@ -236,17 +236,26 @@ def excerpt(content: str, limit_chars: int) -> str:
     limit_chars = max(limit_chars, 0)
     if len(content) <= limit_chars:
         return content
-    head = _back_to_boundary(content, limit_chars // 2)
-    tail = len(content) - (limit_chars - limit_chars // 2)
-    while tail < len(content) and _joins(content, tail):
-        tail += 1
-    return f"{content[:head]}\n[… {tail - head} characters left out …]\n{content[tail:]}"
+    head = beginning(content, limit_chars // 2)
+    tail = ending(content, limit_chars - limit_chars // 2)
+    left_out = len(content) - len(head) - len(tail)
+    return f"{head}\n[… {left_out} characters left out …]\n{tail}"
 
 
-def _back_to_boundary(content: str, index: int) -> int:
+def beginning(content: str, most_chars: int) -> str:
+    """The first code points of a text, at most so many; no character is split, as in `excerpt`."""
+    index = min(max(most_chars, 0), len(content))
     while index > 0 and _joins(content, index):
         index -= 1
-    return index
+    return content[:index]
+
+
+def ending(content: str, most_chars: int) -> str:
+    """The last code points of a text, at most so many; no character is split, as in `excerpt`."""
+    index = max(len(content) - max(most_chars, 0), 0)
+    while index < len(content) and _joins(content, index):
+        index += 1
+    return content[index:]
 
 
 _ZERO_WIDTH_JOINER = "\u200d"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from perdure import text
-from perdure.entry import Message, Text
-from perdure.loops.briefing import Memory, brief
+from perdure.entry import Message, Text, ToolCall, ToolResult
+from perdure.loops.briefing import MOST_CHARS, Memory, brief, fresh
 
 FIRST, SECOND, NOTE = text("first"), text("second"), text("sent again", meta=True)
 ANSWER = Message("assistant", (Text("an answer"),))
@@ -40,3 +42,17 @@ def test_a_path_that_ends_within_what_it_did_does_not_fit() -> None:
 
 def test_another_beginning_does_not_fit() -> None:
     assert told([SECOND, FIRST, ANSWER, SECOND], 1)[0] is None
+
+
+def test_what_is_left_out_of_a_long_record_splits_no_character() -> None:
+    """Families of joined emoji: seven code points each."""
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
+    call = ToolCall("c", "look", {})
+    result = ToolResult("c", (Text(family * 1000),), name="look")
+    told = [text("go"), Message("assistant", (call,)), Message("tool", (result,))]
+    long = [Message("assistant", (Text(family * (MOST_CHARS // 7)),))]
+    for messages in ([*told, *long, text("x")], [*told, text("x")]):
+        record = fresh(messages).parts[0]
+        assert isinstance(record, Text)
+        for piece in re.findall(f"[{family}]+", record.text):
+            assert piece == family * (len(piece) // 7)

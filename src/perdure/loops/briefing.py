@@ -25,6 +25,7 @@ from perdure.entry import (
     ToolCall,
     ToolResult,
 )
+from perdure.view import beginning, ending
 
 MOST_CHARS = 200_000
 """How much of our transcript a new session is told, from its newest end."""
@@ -148,8 +149,7 @@ def _rendered(messages: Sequence[Message]) -> str:
     for message in reversed(messages):
         block = _block(message)
         if size + len(block) > MOST_CHARS:
-            left = MOST_CHARS - size
-            blocks.append("[what came before is left out]" + (block[-left:] if left > 0 else ""))
+            blocks.append("[what came before is left out]" + ending(block, MOST_CHARS - size))
             break
         size += len(block)
         blocks.append(block)
@@ -181,4 +181,6 @@ def _line(part: Part) -> str:
 
 def _cut(text: str) -> str:
     half = _CALL_CHARS // 2
-    return text if len(text) <= _CALL_CHARS else f"{text[:half]} […] {text[-half:]}"
+    if len(text) <= _CALL_CHARS:
+        return text
+    return f"{beginning(text, half)} […] {ending(text, half)}"

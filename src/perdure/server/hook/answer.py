@@ -31,6 +31,7 @@ from perdure.hook import (
     Stop,
     UserPromptSubmit,
 )
+from perdure.view import beginning
 
 MAX_CONTEXT_CHARS = 10_000
 """So much of one text is given to a model; all of it is in the journal."""
@@ -176,8 +177,8 @@ def _permission(answer: _Answer, specific: _Specific) -> tuple[Permission | None
 def _context(text: str) -> tuple[str, ...]:
     text = text.strip()
     if len(text) > MAX_CONTEXT_CHARS:
-        left = len(text) - MAX_CONTEXT_CHARS
-        text = f"{text[:MAX_CONTEXT_CHARS]}\n[{left} more characters are left out]"
+        shown = beginning(text, MAX_CONTEXT_CHARS)
+        text = f"{shown}\n[{len(text) - len(shown)} more characters are left out]"
     return (text,) if text else ()
 
 

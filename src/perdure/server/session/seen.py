@@ -18,6 +18,7 @@ from perdure.entry import File, Message, Text, ToolCall, ToolResult
 from perdure.errors import EntryNotFoundError
 from perdure.fact import LateResult, TurnEnded, TurnStarted
 from perdure.server.journal import JournalStore
+from perdure.view import ending
 
 MAX_OUTPUT_CHARS = 64 * 1024
 """How much of a turn's last words is handed on to other steps."""
@@ -149,7 +150,7 @@ def tail(text: str, most: int) -> str:
     """The end of a text that is too long, which says so."""
     if len(text) <= most:
         return text
-    return f"[{len(text) - most} characters before this are in the session] …{text[-most:]}"
+    return f"[{len(text) - most} characters before this are in the session] …{ending(text, most)}"
 
 
 def say_seen(seen: Seen) -> str:
