@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from perdure import clock
 from perdure.entry import Text
@@ -43,4 +46,33 @@ async def test_a_call_that_was_answered_in_time_wakes_nobody_when_its_time_comes
             await settle()
             assert await registry.look(ID) == before
             assert registry.live_actors == 0
+        await registry.close()
+
+
+async def test_a_call_that_cannot_be_refused_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manual, store = ManualClock(), MemoryStore()
+    with clock.use(manual):
+        expiry = Expiry(Feed())
+        limits = Limits(approval_limit_s=60)
+        registry = Registry(store, Loops(), expiry, limits=limits, surroundings=Careful())
+        answer = registry.answer
+
+        async def fail_for_one(session_id: str, call_id: str, **options: Any) -> None:
+            if session_id == "bad":
+                raise ValueError("nobody thought of this")
+            await answer(session_id, call_id, **options)
+
+        monkeypatch.setattr(registry, "answer", fail_for_one)
+        async with expiry.running(registry):
+            for name in ("bad", "good"):
+                await registry.create(name)
+                await registry.send(name, [Text(PAYS)])
+                await settle()
+                await manual.advance(1)
+            await manual.advance(61)
+            await settle()
+            assert (await registry.look("bad")).status == "waiting"
+            assert (await registry.look("good")).status == "idle"
         await registry.close()

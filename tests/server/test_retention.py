@@ -17,6 +17,7 @@ from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
 from perdure.server.service import open_service
 from perdure.server.session.retention import EVERY_S, expire, find_expired, retaining
+from perdure.server.session.surroundings import Nothing
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, Say, write_script
 from tests.server.house import House, Loops
@@ -176,3 +177,37 @@ async def test_it_is_looked_for_again_every_hour(house: House, manual: ManualClo
                 break
             await asyncio.sleep(0.002)
         assert await ids(house) == {"busy"}
+
+
+async def test_nothing_is_kept_of_a_session_beside_the_store(house: House) -> None:
+    told: list[str] = []
+
+    class Keeping(Nothing):
+        async def deleted(self, session_id: str, /) -> None:
+            told.append(session_id)
+
+    house = house.restart(surroundings=Keeping())
+    expired = await expire(house.registry, MONTH, dry_run=False)
+    assert "old" in expired
+    assert told == expired
+
+
+async def test_a_failure_that_nobody_thought_of_does_not_end_it(
+    house: House, manual: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = house.registry.list
+    errors: list[Exception] = [ValueError("nobody thought of this")]
+
+    async def fail_once(**options: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await listed(**options)
+
+    monkeypatch.setattr(house.registry, "list", fail_once)
+    async with retaining(house.registry, 30, dry_run=False):
+        await manual.advance(EVERY_S + 1)
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+            if "old" not in await ids(house):
+                break
+    assert "old" not in await ids(house)

@@ -369,4 +369,7 @@ class Actor(Player):
             self.fail(self._refusal)
             return True
 
-        return await self._mailbox.do(step)
+        is_deleted = await self._mailbox.do(step)
+        if is_deleted:
+            await self._surroundings.deleted(self.session_id)
+        return is_deleted

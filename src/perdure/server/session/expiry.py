@@ -155,4 +155,8 @@ class Expiry(FeedInFront):
                 extra=about,
             )
             return False
+        except Exception:  # outermost frame: the calls that expire after this one are refused, too
+            about = {"session_id": session_id}
+            _log.exception("call %r of session %r", call_id, session_id, extra=about)
+            return False
         return True

@@ -68,6 +68,8 @@ async def keep_expiring(registry: Registry, age: timedelta, *, dry_run: bool) ->
             await expire(registry, age, dry_run=dry_run)
         except PerdureError as error:
             _log.warning("retention, trying again in %g s: %s", EVERY_S, error)
+        except Exception:  # outermost frame: it goes on an hour later
+            _log.exception("retention, trying again in %g s", EVERY_S)
         await clock.sleep(EVERY_S)
 
 
