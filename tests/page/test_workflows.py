@@ -190,6 +190,24 @@ def test_a_person_lets_a_step_start_or_refuses(
     assert until(api, "no", "failed")["steps"][0]["reason"] == "rejected"
 
 
+def test_a_workflow_that_waits_is_listed_so_and_one_that_was_cancelled_goes_on(
+    visit: Callable[..., Visitor], api: httpx.Client
+) -> None:
+    start(api, "w", step("one", compensate="undo"), step("two", approve=True), step("undo"))
+    until(api, "w", "waiting")
+    visitor = visit(PLACE)
+    row = visitor.page.locator("[data-testid=workflow]")
+    expect(row).to_contain_text("needs approval", timeout=WAIT_MS)
+    expect(row).to_contain_text("1 of 2 steps")
+    api.post("/v1/workflows/w/cancel", json={}).raise_for_status()
+    expect(row).to_have_attribute("data-status", "cancelled", timeout=WAIT_MS)
+    visitor.page.goto(f"{visitor.server.base}/{PLACE}/w/two")
+    expect(visitor.page.locator("#steps")).to_have_text("Steps 1 of 2 done", timeout=WAIT_MS)
+    expect(visitor.see("step-retry")).to_have_text("Go on here")
+    visitor.see("step-retry").click()
+    expect(visitor.see("workflow-status")).to_have_text("needs approval", timeout=WAIT_MS)
+
+
 def test_a_workflow_is_paused_resumed_cancelled_and_deleted(
     visit: Callable[..., Visitor], api: httpx.Client
 ) -> None:

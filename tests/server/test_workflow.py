@@ -18,7 +18,7 @@ from perdure.errors import (
     WorkflowNotFoundError,
 )
 from perdure.fact import TurnStarted
-from perdure.server.workflow.look import WorkflowLook
+from perdure.server.workflow.look import WorkflowBrief, WorkflowLook
 from perdure.stores.memory import MemoryStore
 from perdure.workflow import Check, Input, Retry, Workflow
 from tests.crash.step_loop import step_loop
@@ -29,6 +29,7 @@ from tests.server.workflow_house import (
     ONCE,
     SAYS_WHY,
     SECOND_TIME,
+    WorkflowHouse,
     living,
     move,
     step,
@@ -503,3 +504,87 @@ async def test_a_start_keeps_only_what_is_not_over_and_reads_no_other_journal() 
     async with living(store) as house:
         assert [work.name for work in house.keeper.kept()] == ["w7"]
     assert set(reads) == {"w7"}
+
+
+async def brief(house: WorkflowHouse) -> WorkflowBrief:
+    (found,), _ = await house.workflows.list()
+    return found
+
+
+async def test_a_listing_says_that_a_workflow_waits_also_in_the_next_process() -> None:
+    store = MemoryStore()
+    steps = (step("a"), step("b", approve=True), step("c", HANG, after=["a"], retry=ONCE))
+    async with living(store) as house:
+        await house.start(*steps)
+        assert ((await house.look()).status, (await brief(house)).status) == ("running",) * 2
+        turn = (await house.of("c")).attempts[0]
+        assert turn.session_id is not None
+        await house.house.registry.stop(turn.session_id, turn.turn_id)
+        await house.rest()
+        await house.workflows.skip("w", "c", reason="no")
+        await house.rest()
+        assert ((await house.look()).status, (await brief(house)).status) == ("waiting",) * 2
+    async with living(store) as house:
+        assert (await brief(house)).status == "waiting"
+        await house.workflows.answer("w", "b", approve=True)
+        await house.rest()
+        assert (await brief(house)).status == "completed"
+
+
+async def test_a_compensation_step_counts_only_once_it_is_asked_for() -> None:
+    undo = step("undo")
+    async with living(MemoryStore()) as house:
+        await house.start(step("a", compensate="undo"), undo)
+        found = await brief(house)
+        assert (found.status, found.done, found.steps) == ("completed", 1, 1)
+    async with living(MemoryStore()) as house:
+        await house.start(step("a", FAIL, compensate="undo", retry=ONCE), undo)
+        found = await brief(house)
+        assert (found.status, found.done, found.steps) == ("failed", 1, 2)
+
+
+async def test_what_was_refused_before_its_first_attempt_is_not_compensated() -> None:
+    async with living(MemoryStore()) as house:
+        await house.start(step("a", approve=True, compensate="undo"), step("undo"))
+        await house.workflows.answer("w", "a", approve=False)
+        await house.rest()
+        assert (await house.look()).why == "step 'a': rejected"
+        assert await house.said() == {"a": "failed", "undo": "pending"}
+        assert (await house.of("undo")).attempts == ()
+
+
+async def test_what_was_refused_after_an_attempt_is_compensated() -> None:
+    async with living(MemoryStore()) as house:
+        await house.start(step("a", approve=True, compensate="undo"), step("undo"))
+        await house.workflows.answer("w", "a", approve=True)
+        await house.rest()
+        await house.workflows.retry("w", "a")
+        await house.rest()
+        await house.workflows.answer("w", "a", approve=False)
+        await house.rest()
+        assert await house.said() == {"a": "failed", "undo": "completed"}
+
+
+async def test_a_cancelled_workflow_goes_on_at_a_step_that_it_never_came_to() -> None:
+    async with living(MemoryStore()) as house:
+        await house.start(step("a"), step("b", approve=True), step("c"))
+        await house.workflows.cancel("w")
+        await house.rest()
+        assert (await house.look()).status == "cancelled"
+        await house.workflows.retry("w", "b")
+        await house.rest()
+        assert (await brief(house)).status == "waiting"
+        await house.workflows.answer("w", "b", approve=True)
+        await house.rest()
+        assert await house.said() == {"a": "completed", "b": "completed", "c": "completed"}
+        assert await house.reasons("a") == ["completed"]
+
+
+async def test_in_a_cancelled_workflow_nothing_is_said_to_be_tried_again() -> None:
+    async with timed(), living(MemoryStore()) as house:
+        await house.start(step("a", FAIL, retry=Retry(attempts=3, wait_s=100)))
+        assert await house.said() == {"a": "retrying"}
+        await house.workflows.cancel("w")
+        await house.rest()
+        a = await house.of("a")
+        assert (a.status, a.reason, a.retry_at) == ("failed", "failed", None)

@@ -129,7 +129,8 @@ function StepActions({ workflow, step, onChanged }: StepDetailProps) {
     if (await attempt(verb)) onChanged();
   };
   const isClosed = whole === "cancelling" || whole === "cancelled";
-  const canRetry = whole !== "cancelling" && (step.attempts.length > 0 || status === "failed" || status === "skipped") && status !== "running" && status !== "pending" && status !== "waiting";
+  const isLeftOut = isOver(whole) && whole !== "completed" && status === "pending" && step.undoes.length === 0;
+  const canRetry = whole !== "cancelling" && (isLeftOut || status === "failed" || status === "skipped" || status === "retrying" || status === "completed");
   const canSkip = !isClosed && status !== "completed" && status !== "skipped" && status !== "running" && !(isOver(whole) && status === "pending");
   if (status !== "waiting" && !canRetry && !canSkip) return null;
   return (
@@ -146,7 +147,7 @@ function StepActions({ workflow, step, onChanged }: StepDetailProps) {
       )}
       {canRetry && (
         <button type="button" data-testid="step-retry" title="Runs it again, and what follows from it" onClick={() => void does(() => commandStep(id, name, "retry"))}>
-          Retry
+          {isLeftOut ? "Go on here" : "Retry"}
         </button>
       )}
       {canSkip && (

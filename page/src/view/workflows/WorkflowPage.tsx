@@ -37,6 +37,7 @@ export function WorkflowPage({ id }: { id: string }) {
     );
   }
   const chosen = found.steps.find(({ step }) => step === chosenId) ?? mostTelling(found.steps);
+  const counted = found.steps.filter((step) => step.undoes.length === 0 || step.status !== "pending" || step.attempts.length > 0);
   const shown = found.steps.map((step) => ({
     id: step.step,
     needs: step.needs,
@@ -65,7 +66,7 @@ export function WorkflowPage({ id }: { id: string }) {
       <div class="two-columns workflow">
         <section class="first" aria-labelledby="steps">
           <h2 id="steps">
-            Steps <span class="hint">{found.steps.filter(({ status }) => status === "completed" || status === "skipped").length} of {found.steps.length} done</span>
+            Steps <span class="hint">{counted.filter(({ status }) => status === "completed" || status === "skipped").length} of {counted.length} done</span>
           </h2>
           <StepGraph steps={shown} label="Steps and what they wait for" />
         </section>

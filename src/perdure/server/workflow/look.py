@@ -19,9 +19,9 @@ from perdure.encoding import encode
 from perdure.entry import Json
 from perdure.fact import StepAnswered, StepChecked, StepEnded, StepSkipped, StepStarted
 from perdure.server.session.seen import cut
-from perdure.server.workflow.plan import waiting
+from perdure.server.workflow.plan import is_waiting, waiting
 from perdure.server.workflow.prompt import NOT_A_ROLLBACK
-from perdure.server.workflow.state import DONE, State, StepState, decode_state
+from perdure.server.workflow.state import DONE, StepState, decode_state
 from perdure.server.workflow.work import Work
 from perdure.store import Look, Session
 from perdure.workflow import Step
@@ -118,7 +118,10 @@ class StepLook(Struct, frozen=True):
 
 
 class WorkflowBrief(Struct, frozen=True):
-    """A workflow in a listing. `done` of its `steps` are completed or skipped."""
+    """A workflow in a listing. `done` of its `steps` are completed or skipped.
+
+    A compensation step counts once something has asked for it.
+    """
 
     workflow_id: str
     name: str
@@ -151,23 +154,30 @@ class WorkflowLook(Struct, frozen=True):
     cursor: str
 
 
-def brief_of(look: Look, lost: str | None = None) -> WorkflowBrief:
-    """The workflow of a look, by its summary alone; `lost` is why its journal cannot be read."""
+def brief_of(look: Look, lost: str | None = None, kept: Work | None = None) -> WorkflowBrief:
+    """The workflow of a look, by its summary alone; `lost` is why its journal cannot be read.
+
+    Whether it waits for an approval is told of one that is `kept`.
+    """
     state, session = decode_state(look.summary), look.session
     if state is None or look.damage is not None or lost is not None:
         why = look.damage or lost or "its summary cannot be read"
         return _lost(session, why, look.last_seq)
-    done = sum(each.status in DONE for each in state.steps.values())
+    done = sum(each.status in DONE for each in state.counted)
+    is_kept = kept is not None and kept.incarnation == session.incarnation
+    status: Status = state.status
+    if kept is not None and is_kept and is_waiting(kept.plan, state):
+        status = "waiting"
     return WorkflowBrief(
         workflow_id=session.id,
         name=state.name,
-        status=state.status,
+        status=status,
         why=state.why,
         created_at=session.created_at,
         ended_at=state.ended_at,
         owner=state.owner,
         done=done,
-        steps=len(state.steps),
+        steps=len(state.counted),
         last_seq=state.last_seq,
     )
 
@@ -211,13 +221,12 @@ async def look_at(work: Work) -> WorkflowLook:
         _step(work, step, state.steps[step.id], attempts[step.id], answers[step.id], held)
         for step in workflow.steps
     ]
-    is_waiting = bool(held) and not state.open_attempts and state.status == "running"
     inputs: Any = msgspec.json.decode(encode(dict(work.plan.inputs)))
     return WorkflowLook(
         workflow_id=work.name,
         name=workflow.name,
         description=workflow.description,
-        status="waiting" if is_waiting and not _retries(state) else state.status,
+        status="waiting" if is_waiting(work.plan, state) else state.status,
         why=state.why,
         created_at=work.session.created_at,
         ended_at=state.ended_at,
@@ -231,10 +240,6 @@ async def look_at(work: Work) -> WorkflowLook:
     )
 
 
-def _retries(state: State) -> bool:
-    return any(each.status == "retrying" for each in state.steps.values())
-
-
 def _step(
     work: Work,
     step: Step,
@@ -244,10 +249,13 @@ def _step(
     held: set[str],
 ) -> StepLook:
     check = step.check
+    status: StepLookStatus = "waiting" if step.id in held else known.status
+    if work.state.is_over and status == "retrying":
+        status = "failed"  # it was cancelled before its next attempt
     return StepLook(
         step=step.id,
         title=step.title,
-        status="waiting" if step.id in held else known.status,
+        status=status,
         reason=known.reason,
         cause=known.cause,
         needs=work.plan.needs[step.id],
@@ -261,7 +269,7 @@ def _step(
         approve=step.approve,
         check=None if check is None else check.command or check.function,
         most_attempts=work.plan.workflow.retry_of(step).attempts,
-        retry_at=known.retry_at,
+        retry_at=known.retry_at if status == "retrying" else None,
         attempts=tuple(attempts.values()),
         answers=tuple(answers),
     )

@@ -62,10 +62,23 @@ def waiting(plan: Plan, state: State) -> Sequence[str]:
     ]
 
 
+def is_waiting(plan: Plan, state: State) -> bool:
+    """Whether it waits for a person's approval, and for nothing else."""
+    is_at_rest = state.status == "running" and not any(
+        each.open is not None or each.status == "retrying" for each in state.steps.values()
+    )
+    return is_at_rest and bool(waiting(plan, state))
+
+
+def has_to_be_undone(state: State, name: str) -> bool:
+    """Whether a step has failed, and had an attempt: one that was refused before did nothing."""
+    return state.steps[name].status == "failed" and state.steps[name].attempts > 0
+
+
 def _is_wanted(plan: Plan, state: State, name: str) -> bool:
     """Whether what it waits for is done; a compensation step waits for a failure."""
     if name in plan.undoes:
-        return any(state.steps[each].status == "failed" for each in plan.undoes[name])
+        return any(has_to_be_undone(state, each) for each in plan.undoes[name])
     if any(each.status == "failed" for each in state.steps.values()):
         return False
     return all(state.steps[each].status in DONE for each in plan.needs[name])

@@ -14,6 +14,7 @@ from typing import Any
 from perdure.fact import StepEnded
 from perdure.server.session.seen import read_seen, say_seen
 from perdure.server.workflow.definition import first_values
+from perdure.server.workflow.plan import has_to_be_undone
 from perdure.server.workflow.rendering import render
 from perdure.server.workflow.template import Named, Said, TemplateProblem
 from perdure.server.workflow.work import Work
@@ -121,7 +122,7 @@ async def _said(work: Work, name: str) -> Said:
 async def _failed(work: Work, step: Step) -> Named:
     for name in work.plan.undoes[step.id]:
         known = work.state.steps[name]
-        if known.status == "failed":
+        if has_to_be_undone(work.state, name):
             end = await work.end_of(name)
             seen = say_seen(read_seen(end.seen)) if end is not None else ""
             return Named(

@@ -143,7 +143,11 @@ class WorkflowRegistry:
 
         """
         page = await self._journals.list_sessions(limit=limit, after=after, owner=scope)
-        return [brief_of(each, self._why_lost(each)) for each in page.sessions], page.next
+        find = self.keeper.find_kept
+        briefs = [
+            brief_of(each, self._why_lost(each), find(each.session.id)) for each in page.sessions
+        ]
+        return briefs, page.next
 
     def _why_lost(self, look: Look) -> str | None:
         """Why its journal cannot be read, as far as is known."""
@@ -241,10 +245,11 @@ class WorkflowRegistry:
         """Runs a step again, and all that wait for it, with a fresh budget of attempts.
 
         Steps that have failed meanwhile are opened again, too: nothing goes on before they are
-        done. A retry is not a rollback: nothing of what was done is undone.
+        done. A workflow that is over goes on so at a step that it never came to. A retry is not a
+        rollback: nothing of what was done is undone.
 
         Raises:
-            WorkflowConflictError: the step, or one that waits for it, runs, or had no attempt.
+            WorkflowConflictError: the step, or one that waits for it, runs, or is still to start.
 
         """
 
@@ -254,11 +259,16 @@ class WorkflowRegistry:
                 raise WorkflowConflictError(
                     workflow_id, f"workflow {workflow_id!r} is being cancelled", step=step
                 )
-            if known.status in {"pending", "running"}:
+            if known.status == "running":
                 raise WorkflowConflictError(
                     workflow_id,
-                    f"step {step!r} is {known.status}: only one that has ended, or waits for its "
-                    "next attempt, is tried again; stop its turn first",
+                    f"step {step!r} is running: wait for it, or stop its turn first",
+                    step=step,
+                )
+            if known.status == "pending" and not work.state.is_over:
+                raise WorkflowConflictError(
+                    workflow_id,
+                    f"step {step!r} is pending: it starts by itself once what it waits for is done",
                     step=step,
                 )
             steps = {step, *work.plan.following(step)}

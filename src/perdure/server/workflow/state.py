@@ -79,11 +79,22 @@ class State(Folded, frozen=True):
     owner: str | None = None
     ended_at: datetime | None = None
     steps: Mapping[str, StepState] = {}
+    undoes: tuple[str, ...] = ()
+    """The compensation steps."""
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more happens by itself."""
         return self.status in OVER
+
+    @property
+    def counted(self) -> list[StepState]:
+        """The steps that count: all but compensation steps that nothing has asked for."""
+        return [
+            each
+            for name, each in self.steps.items()
+            if name not in self.undoes or each.attempts or each.status != "pending"
+        ]
 
     @property
     def open_attempts(self) -> dict[str, Attempt]:
@@ -98,7 +109,8 @@ def _decide(state: State, stored: StoredEntry) -> Changes:
             if plan is None:
                 raise broken(stored, "this version cannot run what it defines")
             steps = {step.id: StepState() for step in plan.workflow.steps}
-            return {"name": plan.workflow.name, "steps": steps}
+            undoes = tuple(plan.undoes)
+            return {"name": plan.workflow.name, "steps": steps, "undoes": undoes}
         case SessionOwned(principal=principal):
             return {"owner": principal}
         case WorkflowSwitched(status=status, why=why):
