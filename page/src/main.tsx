@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { startFeed } from "./state/feed";
 import { startSession } from "./state/session";
+import { keepPage } from "./view/composer/drops";
 import { App } from "./view/shell/App";
 import "./style/tokens.css";
 import "./style/base.css";
@@ -13,10 +14,15 @@ import "./style/markdown.css";
 import "./style/tool.css";
 import "./style/composer.css";
 import "./style/views.css";
-import "./style/places.css";
+import "./style/place.css";
+import "./style/rows.css";
+import "./style/form.css";
+import "./style/routines.css";
+import "./style/runtimes.css";
 import "./style/workflow.css";
 import "./style/narrow.css";
 
+keepPage();
 startFeed();
 startSession();
 render(<App />, document.getElementById("app") as HTMLElement);

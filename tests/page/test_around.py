@@ -92,8 +92,10 @@ def test_a_call_waits_for_its_approval_with_its_whole_input(
         visitor.see("approval-edit").click()
         visitor.see("approval-input").fill("{not json")
         visitor.see("approve").click()
-        expect(visitor.see("notice")).to_contain_text("nothing was sent", timeout=WAIT_MS)
+        expect(visitor.see("approval")).to_contain_text("nothing was sent", timeout=WAIT_MS)
+        expect(visitor.see("approval-input")).to_have_attribute("aria-invalid", "true")
         visitor.see("approval-input").fill('{"sum": 4}')
+        expect(visitor.see("approval")).not_to_contain_text("nothing was sent")
         visitor.see("approval-reason").fill("a little less")
         visitor.see("approve").click()
         expect(card).to_have_attribute("data-state", "done", timeout=WAIT_MS)
@@ -107,6 +109,16 @@ def test_a_call_waits_for_its_approval_with_its_whole_input(
         )
 
         until(api, "s", "idle")
+        # The model asked for something else than what ran: both are told, to who comes later too.
+        visitor.page.reload()
+        expect(card).to_have_attribute("data-state", "done", timeout=WAIT_MS)
+        card.locator("summary").first.click()
+        expect(card.get_by_test_id("tool-input")).to_contain_text('"sum": 5', timeout=WAIT_MS)
+        expect(card.get_by_test_id("ran-with")).to_contain_text('"sum": 4', timeout=WAIT_MS)
+        expect(card.get_by_test_id("verdict")).to_contain_text(
+            "Approved with another input: a little less"
+        )
+        visitor.shoot("approval-ran-with")
         ask(api, "s", Say("Again.", calls=[pay]), Say("Not done."))
         expect(visitor.see("approval")).to_be_visible(timeout=WAIT_MS)
         visitor.see("deny").click()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -234,6 +235,62 @@ def test_the_map_shows_where_branches_part(visit: Visit, api: httpx.Client) -> N
     expect(visitor.page.locator(f'.row.target [data-entry-id="{ids[2]}"]')).to_be_in_viewport()
 
 
+def test_what_is_done_with_a_session_is_done_with_the_branch_that_is_shown(
+    visit: Visit, api: httpx.Client
+) -> None:
+    ids = start(api, "s", "one", "two")
+    first = path_ids(api, "s")
+    api.post("/v1/sessions/s/branch", json={"entry_id": first[1]}).raise_for_status()
+    ask(api, "s", text="two, otherwise")
+    until(api, "s", "idle")
+    visitor = visit(place_of("s"))
+    way = visitor.see("branches")
+    expect(way).to_be_visible(timeout=WAIT_MS)
+    before = way.bounding_box()
+    visitor.see("branch-before").click()
+    expect(visitor.see("reading-bar")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.page.locator(f'[data-row="{ids[1]}"]')).to_be_visible()
+    after = way.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["y"] - after["y"]) < 2, "the way to the next branch moves under the pointer"
+    visitor.shoot("conversation-other-branch")
+    visitor.see("session-menu").click()
+    visitor.see("fork").click()
+    visitor.see("fork-id").fill("of what is shown")
+    visitor.see("fork-confirm").click()
+    expect(visitor.page).to_have_url(re.compile("of%20what%20is%20shown"), timeout=WAIT_MS)
+    expect(visitor.see("message")).to_have_count(4, timeout=WAIT_MS)
+    assert rows(visitor.page) == first
+    visitor.shoot("conversation-forked-branch")
+
+
+def test_what_goes_wrong_in_a_dialog_is_said_in_it_and_stays_behind(
+    visit: Visit, api: httpx.Client
+) -> None:
+    start(api, "s", "one")
+    start(api, "taken", "two")
+    visitor = visit(place_of("s"))
+    expect(visitor.see("message").first).to_be_visible(timeout=WAIT_MS)
+    visitor.see("session-menu").click()
+    visitor.see("fork").click()
+    visitor.see("fork-id").fill("taken")
+    visitor.see("fork-confirm").click()
+    expect(visitor.see("dialog-problem")).to_contain_text("taken", timeout=WAIT_MS)
+    expect(visitor.see("notice")).to_have_count(0)
+    visitor.shoot("dialog-problem")
+    visitor.page.keyboard.press("Escape")
+    expect(visitor.see("fork-dialog")).to_have_count(0)
+    expect(visitor.see("notice")).to_have_count(0)
+    # An error that was said on the page is not said of the next place.
+    visitor.page.goto(f"{visitor.server.base}/{place_of('s', 'entry', 'nowhere')}")
+    expect(visitor.see("notice")).to_contain_text("nowhere", timeout=WAIT_MS)
+    visitor.shoot("notice")
+    visitor.page.goto(f"{visitor.server.base}/#/workflows")
+    expect(visitor.see("nothing")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.see("notice")).to_have_count(0)
+
+
 PASTE = """([name, type, data]) => {
   const transfer = new DataTransfer();
   const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
@@ -241,11 +298,20 @@ PASTE = """([name, type, data]) => {
   const field = document.querySelector("[data-testid=composer]");
   field.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true }));
 }"""
-DROP = """([name, type, data]) => {
+DROP = """([where, ...files]) => {
   const transfer = new DataTransfer();
-  transfer.items.add(new File([data], name, { type }));
-  const form = document.querySelector(".composer");
-  form.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
+  for (const [name, type, data] of files) {
+    const content = typeof data === "number" ? new Uint8Array(data) : data;
+    transfer.items.add(new File([content], name, { type }));
+  }
+  const target = document.querySelector(where);
+  return ["dragover", "drop"].map(type => {
+    const event = new DragEvent(type, {
+      dataTransfer: transfer, bubbles: true, cancelable: true,
+    });
+    target.dispatchEvent(event);
+    return event.defaultPrevented;
+  });
 }"""
 
 
@@ -258,7 +324,7 @@ def test_files_are_pasted_dropped_and_chosen_and_drafts_survive(
     expect(visitor.see("composer")).to_be_visible(timeout=WAIT_MS)
     page.evaluate(PASTE, ["dot.png", "image/png", base64.b64encode(PIXEL).decode()])
     expect(visitor.see("attachments").locator("li")).to_have_count(1, timeout=WAIT_MS)
-    page.evaluate(DROP, ["notes.txt", "text/plain", "some notes"])
+    page.evaluate(DROP, [".composer", ["notes.txt", "text/plain", "some notes"]])
     expect(visitor.see("attachments").locator("li")).to_have_count(2, timeout=WAIT_MS)
     chosen = tmp_path / "page.html"
     chosen.write_text("<script>alert(1)</script>")
@@ -282,6 +348,53 @@ def test_files_are_pasted_dropped_and_chosen_and_drafts_survive(
     expect(message).to_be_visible(timeout=WAIT_MS)
     expect(visitor.see("attachments")).to_have_count(0)
     expect(visitor.see("composer")).to_have_value("")
+
+
+def test_a_file_is_taken_wherever_it_is_dropped_and_what_does_not_fit_is_named(
+    visit: Visit, api: httpx.Client
+) -> None:
+    start(api, "s", "one")
+    visitor = visit(place_of("s"))
+    page = visitor.page
+    expect(visitor.see("composer")).to_be_visible(timeout=WAIT_MS)
+    files = [["small.txt", "text/plain", "a"], ["huge.bin", "", 23 * 1024 * 1024], ["b", "", "b"]]
+    # Not taken, the browser would leave the page for the file.
+    assert page.evaluate(DROP, ["[data-testid=transcript]", *files]) == [True, True]
+    expect(visitor.see("attachments").locator("li")).to_have_count(2, timeout=WAIT_MS)
+    expect(visitor.see("attachments")).to_contain_text("small.txt")
+    expect(visitor.see("notice")).to_contain_text("huge.bin")
+    expect(visitor.see("notice")).not_to_contain_text("small.txt")
+    assert page.evaluate(DROP, [".sidebar", ["list.txt", "", "c"]]) == [True, True]
+    expect(visitor.see("attachments").locator("li")).to_have_count(3, timeout=WAIT_MS)
+    visitor.shoot("conversation-dropped")
+    page.goto(f"{visitor.server.base}/#/routines")
+    expect(visitor.see("nothing")).to_be_visible(timeout=WAIT_MS)
+    assert page.evaluate(DROP, ["main", ["list.txt", "", "c"]]) == [True, True]
+
+
+def test_a_message_with_a_long_text_and_a_big_picture_is_said_otherwise_with_all_of_it(
+    visit: Visit, api: httpx.Client
+) -> None:
+    start(api, "s")
+    picture = base64.b64encode(PIXEL + bytes(100_000)).decode()
+    file = {"type": "file", "media_type": "image/png", "name": "big.png", "data": picture}
+    long = "word " * 20_000
+    parts = [{"type": "text", "text": long}, file]
+    api.post("/v1/sessions/s/messages", json={"parts": parts}).raise_for_status()
+    until(api, "s", "idle")
+    visitor = visit(place_of("s"))
+    row = visitor.page.locator(".row.user").first
+    row.hover()
+    row.get_by_test_id("edit-message").click()
+    expect(visitor.see("edit-field")).to_have_value(long, timeout=WAIT_MS)
+    expect(visitor.see("edit-form")).to_contain_text("1 file of it goes along")
+    visitor.see("edit-field").fill("said shorter")
+    visitor.see("edit-send").click()
+    expect(visitor.see("message").first).to_contain_text("said shorter", timeout=WAIT_MS)
+    until(api, "s", "idle")
+    newest = api.get("/v1/sessions/s/transcript").json()["entries"][0]
+    whole = api.get(newest["parts"][1]["href"]).content
+    assert whole == PIXEL + bytes(100_000)
 
 
 def focus(page: Page) -> str:

@@ -305,3 +305,24 @@ def test_who_joins_in_mid_message_reads_all_of_it(
         expect(page.get_by_test_id("tool-output")).to_contain_text("tick\ntock", timeout=WAIT_MS)
     visit_ids = [rows(page) for page in (one.page, two, three.page)]
     assert visit_ids[0] == visit_ids[1] == visit_ids[2] == path_ids(api, "s")
+
+
+def test_a_turn_that_died_without_an_answer_is_marked_where_it_was(
+    visit: Callable[..., Visitor], api: httpx.Client, server: ServerProcess
+) -> None:
+    api.post("/v1/sessions", json={"session_id": "s"}).raise_for_status()
+    visitor = visit(place_of("s"))
+    ask(api, "s", Say("half an answer that nobody kept", delay_s=0.05, cut="hang"))
+    expect(visitor.see("transcript")).to_contain_text("half an answer", timeout=WAIT_MS)
+    server.kill()
+    server.start()
+    ask(api, "s", text="and then")
+    until(api, "s", "idle")
+    expect(visitor.see("message").last).to_contain_text("and then", timeout=WAIT_MS)
+    # What was provisional is gone; that it is, and why, is said.
+    told = visitor.see("aftermath")
+    expect(told).to_have_count(1, timeout=WAIT_MS)
+    expect(told).to_contain_text("The turn was interrupted")
+    visitor.shoot("live-interrupted")
+    visitor.page.reload()
+    expect(told).to_contain_text("The turn was interrupted", timeout=WAIT_MS)

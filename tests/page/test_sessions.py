@@ -74,8 +74,14 @@ def test_ten_thousand_sessions_scroll_smoothly(
         expect(visitor.see("message").first).to_contain_text("about 42", timeout=WAIT_MS)
         visitor.see("filter").fill("about 77")
         expect(visitor.see("session-item").first).to_contain_text("session 0", timeout=WAIT_MS)
+        page.goto(f"{server.base}/#")
         visitor.see("filter").fill("no such thing")
+        # While it looks, it says so; and that nothing was found is not that nothing is kept.
+        expect(page.get_by_text("Looking through older sessions…")).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_role("heading", name="Choose a session")).to_be_visible()
         expect(page.get_by_text("No session is like that.")).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_role("heading", name="Choose a session")).to_be_visible()
+        visitor.shoot("sessions-none-like-that")
         visitor.see("filter").fill("")
         expect(visitor.see("session-item").first).to_contain_text("session 09999", timeout=WAIT_MS)
         assert visitor.complaints == []
@@ -148,6 +154,26 @@ def test_sessions_are_called_by_how_they_begin(
     expect(visitor.see("session-item").first).to_contain_text(name, timeout=WAIT_MS)
     expect(visitor.page.get_by_role("heading", name=name)).to_be_visible()
     assert name in visitor.page.title()
+    # So is its fork, whose id nobody chose.
+    visitor.see("session-menu").click()
+    visitor.see("fork").click()
+    visitor.see("fork-confirm").click()
+    expect(visitor.page.get_by_text("forked from")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.page.get_by_role("heading", name=name)).to_be_visible()
+    expect(visitor.see("session-item").first).to_contain_text(name)
+    visitor.shoot("sessions-fork")
+
+
+def test_a_session_that_is_not_there_can_be_made(
+    visit: Callable[..., Visitor], api: httpx.Client
+) -> None:
+    visitor = visit(place_of("not yet/ü"))
+    problem = visitor.see("session-problem")
+    expect(problem.get_by_role("heading")).to_have_text("It is not there", timeout=WAIT_MS)
+    visitor.shoot("sessions-not-there")
+    visitor.see("make-it").click()
+    expect(visitor.see("composer")).to_be_visible(timeout=WAIT_MS)
+    assert api.get("/v1/sessions/not%20yet%2F%C3%BC").status_code == 200
 
 
 def test_a_wrong_address_says_what_to_do(browser: Browser, server: ServerProcess) -> None:

@@ -24,7 +24,12 @@ const entries: Entry[] = [
   },
   { seq: 3, id: "c", type: "message", created_at: "", parent_id: "b", role: "tool", parts: [{ type: "tool_result", call_id: "c", parts: [{ type: "text", text: EVIL }] }] },
 ];
-const conversation = { sessionId: EVIL, title: EVIL, blocks: toBlocks(entries) };
+const blocks = toBlocks(entries);
+const call = blocks[1]?.calls[0]?.call;
+if (call === undefined) throw new Error("there is one call");
+const decision: Entry = { seq: 3, id: "f", type: "approval_answered", created_at: "", approve: true, reason: `less ${EVIL}`, arguments: {} };
+const verdicts = new Map([[call, { ranWith: { input: { x: 4 } }, decisions: [decision] }]]);
+const conversation = { sessionId: "the id", title: EVIL, blocks, verdicts };
 
 test("a fence is longer than what it holds", () => {
   expect(fence("a ```` b", "js")).toBe("`````js\na ```` b\n`````");
@@ -34,6 +39,8 @@ test("Markdown has what was said and done", () => {
   const text = toMarkdown(conversation);
   expect(text).toContain("**bold**");
   expect(text).toContain("````json");
+  expect(text).toContain("It ran with this input instead");
+  expect(text).toContain("*Approved with another input: less");
 });
 
 test("the HTML file runs nothing, whatever was said", () => {
@@ -43,5 +50,7 @@ test("the HTML file runs nothing, whatever was said", () => {
     for (const { name } of element.attributes) expect(name).not.toMatch(/^on/);
   }
   expect(page.title).toBe(EVIL);
+  expect(page.querySelector("details")?.textContent).toContain('It ran with this input instead{\n  "x": 4\n}');
+  expect(page.querySelector("header p")?.textContent).toBe("Session the id");
   expect(page.querySelector("meta[http-equiv]")?.getAttribute("content")).toContain("default-src 'none'");
 });

@@ -2,22 +2,22 @@
  * A conversation as one HTML file that opens anywhere: no script, nothing fetched, its own policy.
  */
 import type { Block } from "../model/blocks";
+import { type Verdict, wordsOf } from "../model/verdict";
 import { showJson } from "../net/json";
 import type { Part } from "../net/wire";
-import { showFullTime } from "../text/format";
+import { showFullTime, SPEAKERS } from "../text/format";
 import { escapeHtml } from "../text/highlight";
 import { visibleCode, visibleText } from "../text/visible";
 import type { Conversation } from "./read";
 import style from "./html.css?raw";
 
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-const SPEAKERS: Record<string, string> = { user: "You", assistant: "Assistant", tool: "Tool", system: "System" };
 const ENDINGS: Record<string, string> = { stopped: "Stopped here", interrupted: "Interrupted here", failed: "Failed here" };
 const IMAGES = /^image\/(?:png|jpeg|gif|webp)$/;
 
 /** `markdown` makes safe HTML of what somebody wrote. */
 export function toHtml(conversation: Conversation, markdown: (source: string) => string): string {
-  const { title, sessionId, blocks } = conversation;
+  const { title, sessionId, blocks, verdicts } = conversation;
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -31,8 +31,8 @@ export function toHtml(conversation: Conversation, markdown: (source: string) =>
 </head>
 <body>
 <main>
-<header><h1 dir="auto">${text(title)}</h1><p>Session <code>${text(sessionId)}</code></p></header>
-${blocks.map((block) => blockOf(block, markdown)).join("\n")}
+<header><h1 dir="auto">${text(title)}</h1>${title === sessionId ? "" : `<p>Session <code>${text(sessionId)}</code></p>`}</header>
+${blocks.map((block) => blockOf(block, verdicts, markdown)).join("\n")}
 </main>
 </body>
 </html>
@@ -42,7 +42,11 @@ ${blocks.map((block) => blockOf(block, markdown)).join("\n")}
 const text = (value: string): string => escapeHtml(visibleText(value));
 const pre = (value: string): string => `<pre dir="ltr">${escapeHtml(visibleCode(value))}</pre>`;
 
-function blockOf({ entry, calls, orphans }: Block, markdown: (source: string) => string): string {
+function blockOf(
+  { entry, calls, orphans }: Block,
+  verdicts: Conversation["verdicts"],
+  markdown: (source: string) => string,
+): string {
   if (entry.type === "compaction") {
     return fold("The model reads a summary of what is above", `<div class="markdown">${markdown(String(entry.summary ?? ""))}</div>`);
   }
@@ -63,7 +67,7 @@ function blockOf({ entry, calls, orphans }: Block, markdown: (source: string) =>
         const result = calls[call++]?.result ?? null;
         const said = result === null ? "<p>No result.</p>" : resultOf(result);
         const state = result?.interrupted ? " · interrupted" : result?.is_error ? " · error" : "";
-        return fold(`${part.name ?? "tool"}${state}`, `<h3>Input</h3>${pre(showJson(part.arguments ?? null))}<h3>Output</h3>${said}`);
+        return fold(`${part.name ?? "tool"}${state}`, `<h3>Input</h3>${pre(showJson(part.arguments ?? null))}${verdictHtml(verdicts.get(part))}<h3>Output</h3>${said}`);
       }
       case "tool_result":
         return orphans.includes(part) ? fold(`Result of ${part.name ?? "a call"}`, resultOf(part)) : "";
@@ -81,6 +85,13 @@ ${parts.join("\n")}${end}
 
 const fold = (label: string, content: string): string =>
   `<details><summary>${text(label)}</summary>${content}</details>`;
+
+function verdictHtml(verdict: Verdict | undefined): string {
+  if (verdict === undefined) return "";
+  const { ranWith, decisions } = verdict;
+  const input = ranWith === null ? "" : `<h3>It ran with this input instead</h3>${pre(showJson(ranWith.input))}`;
+  return input + decisions.map((fact) => `<p class="who">${text(wordsOf(fact))}</p>`).join("");
+}
 
 const resultOf = (part: Part): string =>
   (part.parts ?? []).map((piece) => (piece.type === "file" ? fileOf(piece) : pre(piece.text ?? showJson(piece)))).join("");

@@ -1,17 +1,18 @@
 /** A conversation as Markdown: what a person would paste into a document. Pure. */
 import type { Block } from "../model/blocks";
+import { wordsOf } from "../model/verdict";
 import { showJson } from "../net/json";
 import type { Part } from "../net/wire";
+import { SPEAKERS } from "../text/format";
 import type { Conversation } from "./read";
 
-const SPEAKERS: Record<string, string> = { user: "You", assistant: "Assistant", tool: "Tool", system: "System" };
 
-export function toMarkdown({ sessionId, title, blocks }: Conversation): string {
+export function toMarkdown({ sessionId, title, blocks, verdicts }: Conversation): string {
   const head = `# ${title.replace(/\s+/g, " ")}\n\nSession \`${sessionId.replaceAll("`", "'")}\`\n`;
-  return [head, ...blocks.map(blockOf)].filter(Boolean).join("\n");
+  return [head, ...blocks.map((block) => blockOf(block, verdicts))].filter(Boolean).join("\n");
 }
 
-function blockOf({ entry, calls, orphans }: Block): string {
+function blockOf({ entry, calls, orphans }: Block, verdicts: Conversation["verdicts"]): string {
   if (entry.type === "compaction") {
     return `---\n\n*The model reads a summary of what is above:*\n\n${String(entry.summary ?? "")}\n`;
   }
@@ -24,6 +25,9 @@ function blockOf({ entry, calls, orphans }: Block): string {
     else if (part.type === "file") lines.push(`*File: ${part.name ?? part.media_type ?? "file"}*\n`);
     else if (part.type === "tool_call") {
       lines.push(`**${part.name ?? "tool"}**\n\n${fence(showJson(part.arguments ?? null), "json")}\n`);
+      const { ranWith = null, decisions = [] } = verdicts.get(part) ?? {};
+      if (ranWith !== null) lines.push(`*It ran with this input instead:*\n\n${fence(showJson(ranWith.input), "json")}\n`);
+      for (const fact of decisions) lines.push(`*${wordsOf(fact)}*\n`);
       const result = calls[call++]?.result;
       if (result) lines.push(`${resultOf(result)}\n`);
     } else if (part.type === "tool_result" && orphans.includes(part)) lines.push(`${resultOf(part)}\n`);

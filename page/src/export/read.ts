@@ -1,7 +1,10 @@
 /** The whole of the conversation that is shown, read for a file: page by page, long parts included. */
 import * as api from "../net/api";
+import { toBase64 } from "../net/whole";
 import type { Elision, Entry, Part } from "../net/wire";
+import { readBetween } from "../net/facts";
 import { toBlocks, type Block } from "../model/blocks";
+import { type Verdict, verdictOf } from "../model/verdict";
 
 /** A longer part is left out of a file for people, which says so; the JSON lines have it. */
 export const MOST_PART_BYTES = 2 * 1024 * 1024;
@@ -11,6 +14,8 @@ export interface Conversation {
   sessionId: string;
   title: string;
   blocks: readonly Block[];
+  /** Of the calls that somebody decided on, or that ran with something else than was asked for. */
+  verdicts: ReadonlyMap<Part, Verdict>;
 }
 
 export type Progress = (done: number) => void;
@@ -34,7 +39,24 @@ export async function readConversation(
     before = page.entries[0]?.id;
     if (!page.has_more || before === undefined) break;
   }
-  return { sessionId, title, blocks: toBlocks(pages.flat()) };
+  const blocks = toBlocks(pages.flat());
+  return { sessionId, title, blocks, verdicts: await readVerdicts(sessionId, blocks) };
+}
+
+async function readVerdicts(sessionId: string, blocks: readonly Block[]): Promise<ReadonlyMap<Part, Verdict>> {
+  const verdicts = new Map<Part, Verdict>();
+  for (const { entry, calls } of blocks) {
+    const end = Math.max(0, ...calls.map(({ resultEntry }) => resultEntry?.seq ?? 0));
+    // No more than a dispatch and a result for each call: nobody had a say in it.
+    if (end - entry.seq <= calls.length * 2) continue;
+    const facts = await readBetween(sessionId, entry.seq, end);
+    for (const { call, resultEntry } of calls) {
+      const its = facts.filter(({ seq }) => seq < (resultEntry?.seq ?? 0));
+      const verdict = verdictOf(its, call.call_id ?? "", call.arguments);
+      if (verdict.ranWith !== null || verdict.decisions.length > 0) verdicts.set(call, verdict);
+    }
+  }
+  return verdicts;
 }
 
 async function fill(entry: Entry): Promise<Entry> {
@@ -65,13 +87,4 @@ async function fillPart(part: Part): Promise<Part> {
   if (part.type === "tool_call") return { ...whole, arguments: text };
   if (part.type === "tool_result") return { ...whole, parts: [{ type: "text", text }] };
   return { ...whole, text };
-}
-
-async function toBase64(blob: Blob): Promise<string> {
-  const bytes = new Uint8Array(await blob.arrayBuffer());
-  let text = "";
-  for (let start = 0; start < bytes.length; start += 0x8000) {
-    text += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
-  }
-  return btoa(text);
 }

@@ -54,6 +54,11 @@ export interface Entry {
   approve?: boolean;
   expires_at?: string | null;
   policy?: Policy;
+  event?: string;
+  handler?: string;
+  input?: unknown;
+  output?: unknown;
+  exit?: number | null;
 }
 
 export type Policy = "queue" | "steer" | "interrupt" | "reject";

@@ -1,6 +1,7 @@
 /** What a person does in a conversation that takes more than one verb. */
 import * as api from "../net/api";
 import type { Entry, Part, Policy } from "../net/wire";
+import { dismissError } from "./notice";
 import { reading } from "./reading";
 import { sent, session } from "./session";
 
@@ -16,6 +17,7 @@ export async function settleBranch(sessionId: string): Promise<void> {
 export async function send(sessionId: string, parts: readonly Part[], key: string, policy: Policy): Promise<void> {
   await settleBranch(sessionId);
   await api.sendMessage(sessionId, parts, key, policy);
+  dismissError();
   sent.value += 1;
 }
 

@@ -9,11 +9,19 @@ export interface Notice {
 
 export const notice = signal<Notice | null>(null);
 
+/** How many dialogs are open: what goes wrong meanwhile is said in them, for nothing else can be read. */
+export const openDialogs = signal(0);
+
 /** The server does not know this browser, or no longer. */
 export const isSignedOut = signal(false);
 
 export function say(text: string, isError = false): void {
   notice.value = { text, isError };
+}
+
+/** An error is of the place that it happened in, and of what was tried there. */
+export function dismissError(): void {
+  if (notice.peek()?.isError) notice.value = null;
 }
 
 export function report(error: unknown): void {

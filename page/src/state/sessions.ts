@@ -23,7 +23,7 @@ const LISTING_FOLDS_MS = 60;
 let asking = 0;
 let loadingAfter: string | null = null;
 
-const isFiltered = (): boolean => filter.value.match !== "" || filter.value.status !== "";
+export const isFiltered = (): boolean => filter.value.match !== "" || filter.value.status !== "";
 
 /** Whether a session belongs in the list that is shown, as the server decides it. */
 export function fits(look: Look, { match, status }: api.Filter): boolean {

@@ -86,21 +86,33 @@ export function showBytes(bytes: number): string {
   return `${(bytes / 1024 / 1024).toFixed(1)} MiB`;
 }
 
+/** Who says a message, by its role. */
+export const SPEAKERS: Record<string, string> = { user: "You", assistant: "Assistant", tool: "Tool", system: "System" };
+
 export const showCount = (number: number): string => count.format(number);
 
 export const plural = (number: number, one: string, many = `${one}s`): string =>
   `${showCount(number)} ${number === 1 ? one : many}`;
 
-const GENERATED = /^[0-9a-f-]{32,36}$/;
+/** An id that nobody chose, and those that this page makes for its forks. */
+const GENERATED = /^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(-[0-9a-f]{6})?$/;
+/** The session of a step, of a workflow whose id nobody chose. */
+const STEP = /^[0-9a-f]{26}([0-9a-f]{6})-(.+)-[0-9a-f]{8}$/s;
 
 /** What a session is called: an id that a person chose, else how it began, else when. */
 export function sessionName(sessionId: string, title: string | null | undefined, createdAt?: string | null): string {
-  if (!GENERATED.test(sessionId)) return sessionId;
+  if (!GENERATED.test(sessionId)) return shortId(sessionId);
   if (title) return title;
   const when = showTime(createdAt);
   return when === "" ? shortId(sessionId) : `New session, ${when}`;
 }
 
 export function shortId(sessionId: string): string {
+  const [, workflow, step] = STEP.exec(sessionId) ?? [];
+  if (step !== undefined) return `${step} · …${workflow}`;
   return GENERATED.test(sessionId) ? `…${sessionId.slice(-6)}` : sessionId;
 }
+
+/** An id for a fork: how the other one begins, and six letters that are its own. */
+export const forkId = (sessionId: string, key: string): string =>
+  `${[...sessionId.replace(/-[0-9a-f]{6}$/, "")].slice(0, 40).join("")}-${key.slice(0, 6)}`;

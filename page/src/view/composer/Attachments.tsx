@@ -1,3 +1,4 @@
+import { toBase64 } from "../../net/whole";
 import type { Part } from "../../net/wire";
 import { showBytes } from "../../text/format";
 import { visibleText } from "../../text/visible";
@@ -7,34 +8,38 @@ import { Icon } from "../part/Icon";
 /** The server takes a message of 32 MiB unless it was told otherwise; base64 takes a third of it. */
 const MOST_BYTES = 22 * 1024 * 1024;
 
-/** Files as parts of a message; refused where all of them are more than a message can be. */
-export async function readFiles(list: Iterable<File>, before: readonly Part[]): Promise<Part[]> {
-  const files = [...list];
-  const total = files.reduce((sum, file) => sum + file.size, 0) + before.reduce((sum, part) => sum + sizeOf(part), 0);
-  if (total > MOST_BYTES) {
-    throw new Error(`These files are ${showBytes(total)} together; a message takes ${showBytes(MOST_BYTES)} of files.`);
-  }
-  return Promise.all(
-    files.map(async (file) => ({
-      type: "file",
-      media_type: mediaTypeOf(file),
-      name: file.name || "file",
-      data: await toBase64(file),
-    })),
-  );
+export interface ReadFiles {
+  parts: readonly Part[];
+  /** The names of those that are too long, or cannot be read. */
+  leftOut: readonly string[];
 }
+
+/** Files as parts of a message, in order, as many as fit into one beside the ones before. */
+export async function readFiles(list: Iterable<File>, before: readonly Part[]): Promise<ReadFiles> {
+  const parts: Part[] = [];
+  const leftOut: string[] = [];
+  let total = before.reduce((sum, part) => sum + sizeOf(part), 0);
+  for (const file of list) {
+    const name = file.name || "file";
+    if (total + file.size > MOST_BYTES) {
+      leftOut.push(name);
+      continue;
+    }
+    try {
+      parts.push({ type: "file", media_type: mediaTypeOf(file), name, data: await toBase64(file) });
+      total += file.size;
+    } catch {
+      leftOut.push(name); // a folder, or a file that is gone
+    }
+  }
+  return { parts, leftOut };
+}
+
+export const leftOutWords = (names: readonly string[]): string =>
+  `Not attached: ${names.join(", ")}. A message takes ${showBytes(MOST_BYTES)} of files; folders cannot be attached.`;
 
 function mediaTypeOf(file: File): string {
   return /^[\w.+-]+\/[\w.+-]+$/.test(file.type) ? file.type : "application/octet-stream";
-}
-
-function toBase64(file: File): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
-    reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
-    reader.readAsDataURL(file);
-  });
 }
 
 interface AttachmentsProps {

@@ -8,7 +8,8 @@ import { send } from "../../state/conversation";
 import { type Draft, loadDraft, loadFiles, newKey, NO_DRAFT, saveDraft, saveFiles } from "../../state/draft";
 import { attempt, report, say } from "../../state/notice";
 import { Icon } from "../part/Icon";
-import { Attachments, readFiles } from "./Attachments";
+import { Attachments, leftOutWords, readFiles } from "./Attachments";
+import { useDrops } from "./drops";
 
 const LONGEST_DELAY_MS = 5_000;
 
@@ -26,7 +27,6 @@ export function Composer({ state }: { state: SessionState }) {
   const [draft, setDraft] = useState<Draft>(() => loadDraft(sessionId));
   const [files, setFiles] = useState<readonly Part[]>([]);
   const [sending, setSending] = useState<Sending>("no");
-  const [isOver, setOver] = useState(false);
   const abandon = useRef<(() => void) | null>(null);
   const field = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
@@ -41,7 +41,9 @@ export function Composer({ state }: { state: SessionState }) {
     if (draft.key !== null) keep({ ...draft, key: null });
   };
   const attach = async (list: Iterable<File>): Promise<void> => {
-    await attempt(async () => keepFiles([...files, ...(await readFiles(list, files))]));
+    const { parts, leftOut } = await readFiles(list, files);
+    if (parts.length > 0) keepFiles([...files, ...parts]);
+    if (leftOut.length > 0) report(new Error(leftOutWords(leftOut)));
     field.current?.focus();
   };
 
@@ -58,6 +60,8 @@ export function Composer({ state }: { state: SessionState }) {
     void loadFiles(sessionId).then((found) => found.length > 0 && setFiles(found));
     return () => abandon.current?.();
   }, []);
+
+  const isOver = useDrops((dropped) => void attach(dropped));
 
   const isEmpty = draft.text.trim() === "" && files.length === 0;
   const isRunning = status === "running" && turn !== null;
@@ -127,18 +131,6 @@ export function Composer({ state }: { state: SessionState }) {
         event.preventDefault();
         void submit();
       }}
-      onDragOver={(event) => {
-        if (!event.dataTransfer?.types.includes("Files")) return;
-        event.preventDefault();
-        setOver(true);
-      }}
-      onDragLeave={() => setOver(false)}
-      onDrop={(event) => {
-        setOver(false);
-        if (!event.dataTransfer || event.dataTransfer.files.length === 0) return;
-        event.preventDefault();
-        void attach(event.dataTransfer.files);
-      }}
     >
       {sending === "retrying" && (
         <p class="hint" role="status" data-testid="retrying">
@@ -199,7 +191,7 @@ export function Composer({ state }: { state: SessionState }) {
             <Icon name="attach" />
           </button>
           <span id="composer-keys" class="keys">
-            {isRunning ? "Enter queues · Ctrl+Enter interrupts" : "Enter sends · Shift+Enter for a new line"}
+            {isOver ? "Drop to attach" : isRunning ? "Enter queues · Ctrl+Enter interrupts" : "Enter sends · Shift+Enter for a new line"}
           </span>
           {isRunning && !isEmpty && !unsteerable.value.has(loopOf(state)) && (
             <button

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SessionState } from "../../model/session";
 import { discardMessage, editQueued, goOn } from "../../net/api";
+import { wholePart } from "../../net/whole";
 import type { Part, Pending } from "../../net/wire";
 import { loadDraft, saveDraft } from "../../state/draft";
 import { attempt } from "../../state/notice";
@@ -41,16 +42,16 @@ function QueuedMessage({ sessionId, pending }: { sessionId: string; pending: Pen
   const field = useRef<HTMLTextAreaElement>(null);
   const isEditing = text !== null;
   useEffect(() => field.current?.focus(), [isEditing]);
-  const isCut = pending.parts.some((part) => part.elided);
-
   const change = (changed: string | null): void => {
     setText(changed);
     saveDraft(name, changed === null ? null : { text: changed, key: null });
   };
   const save = async (): Promise<void> => {
     if (text === null || text.trim() === "") return;
-    const files = pending.parts.filter((part) => part.type === "file");
-    const isDone = await attempt(() => editQueued(sessionId, pending.message_id, [{ type: "text", text }, ...files]));
+    const isDone = await attempt(async () => {
+      const files = await Promise.all(pending.parts.filter((part) => part.type === "file").map(wholePart));
+      await editQueued(sessionId, pending.message_id, [{ type: "text", text }, ...files]);
+    });
     if (isDone) change(null);
   };
 
@@ -91,10 +92,9 @@ function QueuedMessage({ sessionId, pending }: { sessionId: string; pending: Pen
         type="button"
         class="tiny"
         aria-label="Edit this message"
-        title={isCut ? "Too long to be edited here" : "Edit"}
-        disabled={isCut}
+        title="Edit"
         data-testid="queued-edit"
-        onClick={() => change(ownText(pending.parts))}
+        onClick={() => void attempt(async () => change(ownText(await Promise.all(pending.parts.map(wholeText)))))}
       >
         <Icon name="edit" size={14} />
       </button>
@@ -112,8 +112,10 @@ function QueuedMessage({ sessionId, pending }: { sessionId: string; pending: Pen
   );
 }
 
+const wholeText = (part: Part): Part | Promise<Part> => (part.type === "text" ? wholePart(part) : part);
+
 const ownText = (parts: readonly Part[]): string =>
   parts.filter((part) => part.type === "text").map((part) => part.text ?? "").join("\n");
 
 const shownText = (parts: readonly Part[]): string =>
-  parts.map((part) => part.text ?? part.name ?? `[${part.type}]`).join(" ");
+  parts.map((part) => part.text ?? part.name ?? (part.elided ? `a long ${part.type}` : part.type)).join(" ");

@@ -5,7 +5,7 @@ import type { Outline } from "../../net/wire";
 import { attempt } from "../../state/notice";
 import { hrefOfEntry } from "../../state/route";
 import { session } from "../../state/session";
-import { plural } from "../../text/format";
+import { plural, SPEAKERS } from "../../text/format";
 import { visibleText } from "../../text/visible";
 import { Time } from "../part/Time";
 
@@ -82,9 +82,9 @@ function MapStop({ id, stop }: { id: string; stop: Stop }) {
       data-on-path={isOnPath}
     >
       <a href={hrefOfEntry(id, outline.id)}>
-        <span class="role">{outline.role === "user" ? "You" : role}</span>
+        <span class="role">{SPEAKERS[role] ?? role}</span>
         <bdi class="says">{visibleText(outline.text) || "…"}</bdi>
-        {following > 0 && <small>+{following}</small>}
+        {following > 0 && <small title={`and ${plural(following, "entry", "entries")} after it`}>+{following}</small>}
         {isLeaf && <b class="here">here</b>}
         {isTip && !isLeaf && <small>ends</small>}
         <Time at={outline.created_at} />

@@ -46,7 +46,7 @@ function Runtime({ look }: { look: RuntimeLook }) {
         </h2>
         <span class="hint">{KINDS[kind]}</span>
         <span class="space" />
-        <Pill tone={calls > 0 ? "busy" : TONES[status]} words={calls > 0 ? plural(calls, "call") : status} status={status} testId="runtime-status" />
+        <Pill tone={calls > 0 ? "busy" : TONES[status]} words={calls > 0 ? plural(calls, "call") : status === "idle" && kind === "remote" ? "not attached" : status} status={status} testId="runtime-status" />
       </header>
       {status === "lost" && (
         <p class="trouble" data-testid="runtime-cause">

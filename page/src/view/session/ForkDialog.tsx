@@ -4,12 +4,15 @@ import { forkSession } from "../../net/api";
 import { newKey } from "../../state/draft";
 import { attempt } from "../../state/notice";
 import { go, hrefOf } from "../../state/route";
+import { forkId } from "../../text/format";
 import { Dialog } from "../part/Dialog";
 
 export interface Forking {
   sessionId: string;
-  /** What the child ends with; null is the leaf. */
+  /** The message that the child ends with; null is the whole conversation. */
   entryId: string | null;
+  /** The end of that conversation, where it is a branch that is not the active one. */
+  leafId?: string | null;
 }
 
 /** What is about to be forked, wherever that was asked for. */
@@ -20,13 +23,13 @@ export function ForkDialog() {
   return shown === null ? null : <Fork key={shown.entryId} {...shown} />;
 }
 
-function Fork({ sessionId, entryId }: Forking) {
-  const [name, setName] = useState(() => `${sessionId.slice(0, 40)}-${newKey().slice(0, 6)}`);
+function Fork({ sessionId, entryId, leafId = null }: Forking) {
+  const [name, setName] = useState(() => forkId(sessionId, newKey()));
   const close = (): void => {
     forking.value = null;
   };
   const fork = async (): Promise<void> => {
-    const isDone = await attempt(() => forkSession(sessionId, name, entryId ?? undefined));
+    const isDone = await attempt(() => forkSession(sessionId, name, entryId ?? leafId ?? undefined));
     if (!isDone) return;
     close();
     go(hrefOf(name));
@@ -49,7 +52,9 @@ function Fork({ sessionId, entryId }: Forking) {
       }
     >
       <p>
-        {entryId === null
+        {leafId !== null
+          ? "A new session with a copy of the branch that is shown. This one stays as it is."
+          : entryId === null
           ? "A new session with a copy of this conversation. This one stays as it is."
           : "A new session with a copy of the conversation up to this message. This one stays as it is."}
       </p>

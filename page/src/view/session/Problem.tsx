@@ -5,6 +5,7 @@ import type { Look } from "../../net/wire";
 import { attempt, say } from "../../state/notice";
 import { hrefOf } from "../../state/route";
 import { open } from "../../state/session";
+import { newSession } from "../../state/sessions";
 import { visibleText } from "../../text/visible";
 import { Icon } from "../part/Icon";
 
@@ -21,9 +22,20 @@ export function Problem({ id, problem, look }: ProblemProps) {
   const isDamaged = DAMAGES.has(problem.code) || look?.status === "unrecoverable";
   if (!isDamaged) {
     return (
-      <p class="hint middle" data-testid="session-problem">
-        {visibleText(problem.message)}
-      </p>
+      <div class="middle" data-testid="session-problem">
+        <h2>{problem.isAbsence ? "It is not there" : "It cannot be shown"}</h2>
+        <p class="hint">{visibleText(problem.message)}</p>
+        <p class="actions">
+          {problem.isAbsence && (
+            <button type="button" data-testid="make-it" onClick={() => void newSession({ session_id: id })}>
+              <Icon name="plus" /> Make it
+            </button>
+          )}
+          <a class="button" href="#">
+            All sessions
+          </a>
+        </p>
+      </div>
     );
   }
   return (

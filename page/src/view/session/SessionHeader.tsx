@@ -30,7 +30,7 @@ export function SessionHeader({ id, name, status, look }: SessionHeaderProps) {
           <bdi>{visibleText(name)}</bdi>
         </h1>
         <p>
-          {name !== id && <code>{shortId(id)}</code>}
+          {name !== id && name !== shortId(id) && <code>{shortId(id)}</code>}
           {look?.loop && (
             <span data-testid="session-loop">
               with <bdi>{visibleText(look.loop)}</bdi>
@@ -42,9 +42,9 @@ export function SessionHeader({ id, name, status, look }: SessionHeaderProps) {
             </span>
           )}
           {parentId && (
-            <>
-              forked from <a href={hrefOf(parentId)}><bdi>{shortId(parentId)}</bdi></a>
-            </>
+            <span>
+              forked from <a href={hrefOf(parentId)}><bdi>{visibleText(shortId(parentId))}</bdi></a>
+            </span>
           )}
         </p>
       </div>

@@ -1,6 +1,8 @@
 import { useState } from "preact/hooks";
 import { compactSession } from "../../net/api";
+import { settleBranch } from "../../state/conversation";
 import { attempt, say } from "../../state/notice";
+import { reading } from "../../state/reading";
 import { copyText } from "../../text/clip";
 import { ExportDialog } from "../export/ExportDialog";
 import { Menu } from "../part/Menu";
@@ -16,6 +18,7 @@ export function SessionMenu({ id, status }: { id: string; status: string }) {
   const compact = (): void =>
     void attempt(async () => {
       say("Compacting: the model writes a summary…");
+      await settleBranch(id);
       const { entry } = await compactSession(id);
       say(
         entry === null
@@ -33,7 +36,7 @@ export function SessionMenu({ id, status }: { id: string; status: string }) {
             label: "Fork…",
             testId: "fork",
             isDisabled: !isWell,
-            onChoose: () => (forking.value = { sessionId: id, entryId: null }),
+            onChoose: () => (forking.value = { sessionId: id, entryId: null, leafId: shownLeaf(id) }),
           },
           {
             label: "Compact",
@@ -51,4 +54,10 @@ export function SessionMenu({ id, status }: { id: string; status: string }) {
       {open === "export" && <ExportDialog id={id} onClose={close} />}
     </>
   );
+}
+
+/** The end of the branch that is read, where it is not the active one. */
+function shownLeaf(sessionId: string): string | null {
+  const other = reading.value;
+  return other?.sessionId === sessionId ? other.path.leafId : null;
 }

@@ -61,12 +61,17 @@ export function SessionList() {
           <SessionRow key={session.session_id} look={session} index={first + index} total={next === null ? sessions.length : -1} />
         ))}
       </ul>
-      {next !== null && <p class="hint loading">{isLoaded ? "Loading older sessions…" : "Loading…"}</p>}
-      {isLoaded && sessions.length === 0 && next === null && (
-        <p class="hint none">{isFiltered ? "No session is like that." : "No sessions yet."}</p>
-      )}
+      <p class="hint" role={isFiltered ? "status" : undefined}>
+        {wordsAtTheEnd(isLoaded && next === null, isFiltered, sessions.length)}
+      </p>
     </div>
   );
+}
+
+function wordsAtTheEnd(isWhole: boolean, isFiltered: boolean, count: number): string {
+  if (!isWhole) return isFiltered ? "Looking through older sessions…" : count > 0 ? "Loading older sessions…" : "Loading…";
+  if (count > 0) return "";
+  return isFiltered ? "No session is like that." : "No sessions yet.";
 }
 
 const WORDS: Record<string, string> = { waiting: "needs approval" };
@@ -74,7 +79,7 @@ const WORDS: Record<string, string> = { waiting: "needs approval" };
 function SessionRow({ look, index, total }: { look: Look; index: number; total: number }) {
   const id = look.session_id;
   const name = sessionName(id, look.title, look.created_at);
-  const detail = name === id ? look.title : shortId(id);
+  const detail = name === shortId(id) ? look.title : shortId(id);
   const forks = listing.value.sessions.length <= 500 ? childrenOf(id) : 0;
   return (
     <li

@@ -1,9 +1,10 @@
-import { listing, newSession } from "../../state/sessions";
+import { isFiltered, listing, newSession } from "../../state/sessions";
 import { Icon } from "../part/Icon";
 
 /** Where nothing is chosen. */
 export function Home() {
-  const isEmpty = listing.value.isLoaded && listing.value.sessions.length === 0;
+  const { isLoaded, sessions, next } = listing.value;
+  const isEmpty = isLoaded && sessions.length === 0 && next === null && !isFiltered();
   return (
     <main id="main" class="blank" tabIndex={-1}>
       <h1>{isEmpty ? "Nothing is kept here yet" : "Choose a session"}</h1>

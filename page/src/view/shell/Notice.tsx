@@ -1,13 +1,22 @@
-import { useEffect } from "preact/hooks";
-import { notice } from "../../state/notice";
+import { useEffect, useRef } from "preact/hooks";
+import { dismissError, notice, openDialogs } from "../../state/notice";
+import { route } from "../../state/route";
 import { visibleText } from "../../text/visible";
 import { Icon } from "../part/Icon";
 
 const SHOWN_MS = 8_000;
 
-/** What the page has to say; an error stays until it is read. */
+/** What the page has to say; an error stays until it is read, or the person goes elsewhere. */
 export function Notice() {
-  const shown = notice.value;
+  const said = notice.value;
+  const shown = said?.isError && openDialogs.value > 0 ? null : said;
+  const { place, sessionId, view, rest } = route.value;
+  const before = useRef(notice.value);
+  useEffect(() => {
+    // Not what the going itself brought about.
+    if (notice.peek() === before.current) dismissError();
+  }, [place, sessionId, view, rest]);
+  before.current = said;
   useEffect(() => {
     if (shown === null || shown.isError) return undefined;
     const timer = setTimeout(() => {

@@ -26,14 +26,19 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
   const [input, setInput] = useState<string | null>(null);
   const [reason, setReason] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [isWrong, setWrong] = useState(false);
   const href = hrefOfWhole(sessionId, approval);
 
   const answer = async (isApproved: boolean): Promise<void> => {
+    const said: Answer = { approve: isApproved };
+    if (reason.trim() !== "") said.reason = reason.trim();
+    if (isApproved && input !== null) {
+      said.arguments = read(input);
+      setWrong(said.arguments === undefined);
+      if (said.arguments === undefined) return;
+    }
     setBusy(true);
     await attempt(async () => {
-      const said: Answer = { approve: isApproved };
-      if (reason.trim() !== "") said.reason = reason.trim();
-      if (isApproved && input !== null) said.arguments = read(input);
       await answerApproval(sessionId, approval.callId, said);
     });
     setBusy(false);
@@ -44,14 +49,25 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
       {approval.reason && <p>{visibleText(approval.reason)}</p>}
       <p class="label">It would run with this input</p>
       {input !== null ? (
-        <textarea
-          class="code-field"
-          aria-label="The input to run with, as JSON"
-          rows={Math.min(input.split("\n").length + 1, 16)}
-          value={input}
-          data-testid="approval-input"
-          onInput={(event) => setInput(event.currentTarget.value)}
-        />
+        <>
+          <textarea
+            class="code-field"
+            aria-label="The input to run with, as JSON"
+            aria-invalid={isWrong}
+            rows={Math.min(input.split("\n").length + 1, 16)}
+            value={input}
+            data-testid="approval-input"
+            onInput={(event) => {
+              setInput(event.currentTarget.value);
+              setWrong(false);
+            }}
+          />
+          {isWrong && (
+            <p class="problem" role="alert">
+              This is not JSON; nothing was sent.
+            </p>
+          )}
+        </>
       ) : href !== null ? (
         <Elided href={href} bytes={undefined} name="input.json" />
       ) : (
@@ -77,7 +93,10 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
             type="button"
             class="quiet"
             data-testid="approval-edit"
-            onClick={() => setInput(input === null ? JSON.stringify(approval.input, null, 2) : null)}
+            onClick={() => {
+              setInput(input === null ? JSON.stringify(approval.input, null, 2) : null);
+              setWrong(false);
+            }}
           >
             {input === null ? "Change the input" : "As it was"}
           </button>
@@ -94,10 +113,11 @@ export function ApprovalForm({ sessionId, approval }: ApprovalFormProps) {
   );
 }
 
+/** Undefined where it is no JSON. */
 function read(text: string): unknown {
   try {
     return parseJson(text);
   } catch {
-    throw new Error("The changed input is not JSON; nothing was sent.");
+    return undefined;
   }
 }

@@ -10,10 +10,13 @@ import { ApprovalForm } from "./ApprovalForm";
 import { Code } from "./Code";
 import { Elided } from "./Elided";
 import { ToolResult } from "./ToolResult";
+import { Verdict } from "./Verdict";
 
 interface ToolCallProps {
   sessionId: string;
   call: Call;
+  /** The `seq` of the entry that asked for it. */
+  askedAt: number;
   isActive: boolean;
   output: string | null;
   approval: Approval | null;
@@ -41,9 +44,10 @@ const WORDS: Record<CallState, string> = {
 
 /** A tool call as a card: what was asked, and what came of it, raw and in full. */
 export function ToolCall(props: ToolCallProps) {
-  const { call, isActive, output, isAnswer, approval, sessionId } = props;
+  const { call, askedAt, isActive, output, isAnswer, approval, sessionId } = props;
   const state = stateOf(props);
-  const { call: asked, result } = call;
+  const { call: asked, result, resultEntry } = call;
+  const verdict = <Verdict sessionId={sessionId} call={asked} askedAt={askedAt} answeredAt={resultEntry?.seq ?? null} />;
   return (
     <Fold
       class={`tool ${state}`}
@@ -66,12 +70,18 @@ export function ToolCall(props: ToolCallProps) {
           <>
             {isAnswer ? (
               <Fold class="plain-fold" testId="tool-input-fold" summary="Input">
-                {() => <Input call={asked} />}
+                {() => (
+                  <>
+                    <Input call={asked} />
+                    {verdict}
+                  </>
+                )}
               </Fold>
             ) : (
               <>
                 <p class="label">Input</p>
                 <Input call={asked} />
+                {verdict}
                 <p class="label">Output</p>
               </>
             )}

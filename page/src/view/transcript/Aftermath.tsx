@@ -34,7 +34,8 @@ export function Aftermath({ sessionId, block }: { sessionId: string; block: Bloc
         const found = await api.readEntries(sessionId, { after, limit: PAGE });
         facts.push(...found.entries.filter(isTelling));
         after = found.entries.at(-1)?.seq ?? after;
-        if (!found.has_more || aftermathOf(facts, block).late.length === cutCalls(block).size) break;
+        const told = aftermathOf(facts, block);
+        if (!found.has_more || (told.ended !== null && told.late.length === cutCalls(block).size)) break;
       }
       if (isWanted) setRead(facts);
     });
@@ -47,6 +48,9 @@ export function Aftermath({ sessionId, block }: { sessionId: string; block: Bloc
   const nameOf = (fact: Entry): string =>
     calls.find(({ call }) => call.call_id === fact.call_id)?.call.name ?? fact.call_id ?? "";
   const words = ended === null ? undefined : ENDED[ended.reason ?? ""];
+  // The rule that ends the text says it already, where there is no more to be said.
+  const isSaid = entry.end != null && entry.end === ended?.reason && !ended.cause && lost.length + late.length === 0;
+  if (isSaid) return null;
   if (lost.length === 0 && late.length === 0 && words === undefined) return null;
   return (
     <ul class="aftermath" data-testid="aftermath">
@@ -63,6 +67,11 @@ export function Aftermath({ sessionId, block }: { sessionId: string; block: Bloc
       {ended !== null && words !== undefined && (
         <li>
           <Time at={ended.created_at} isPrecise /> {words}
+          {ended.cause && lost.length === 0 ? (
+            <>
+              : <bdi>{visibleText(ended.cause)}</bdi>
+            </>
+          ) : null}
         </li>
       )}
       {late.map((fact) => (

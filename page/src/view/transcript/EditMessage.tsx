@@ -1,8 +1,12 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Entry } from "../../net/wire";
+import { wholePart } from "../../net/whole";
+import type { Entry, Part } from "../../net/wire";
 import { sendInstead } from "../../state/conversation";
 import { loadDraft, newKey, saveDraft } from "../../state/draft";
 import { attempt } from "../../state/notice";
+import { plural } from "../../text/format";
+
+const textOf = (texts: readonly Part[]): string => texts.map((part) => part.text ?? "").join("\n");
 
 interface EditMessageProps {
   sessionId: string;
@@ -14,15 +18,17 @@ interface EditMessageProps {
 export function EditMessage({ sessionId, entry, onClose }: EditMessageProps) {
   const name = `${sessionId}/${entry.id}`;
   const parts = entry.parts ?? [];
-  const said = parts.filter((part) => part.type === "text").map((part) => part.text ?? "").join("\n");
-  const files = parts.filter((part) => part.type === "file" && !part.elided);
-  const isCut = parts.some((part) => part.elided);
-  const [text, setText] = useState(() => loadDraft(name).text || said);
+  const texts = parts.filter((part) => part.type === "text");
+  const files = parts.filter((part) => part.type === "file");
+  const [text, setText] = useState(() => loadDraft(name).text || textOf(texts));
   const [isBusy, setBusy] = useState(false);
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
     field.current?.focus();
     field.current?.setSelectionRange(text.length, text.length);
+    if (text !== "" || !texts.some((part) => part.elided)) return;
+    setBusy(true);
+    void attempt(async () => setText(textOf(await Promise.all(texts.map(wholePart))))).then(() => setBusy(false));
   }, []);
   useLayoutEffect(() => {
     if (field.current === null) return;
@@ -39,7 +45,10 @@ export function EditMessage({ sessionId, entry, onClose }: EditMessageProps) {
     setBusy(true);
     const key = loadDraft(name).key ?? newKey();
     saveDraft(name, { text, key });
-    const isDone = await attempt(() => sendInstead(sessionId, entry, [{ type: "text", text }, ...files], key));
+    const isDone = await attempt(async () => {
+      const whole = await Promise.all(files.map(wholePart));
+      await sendInstead(sessionId, entry, [{ type: "text", text }, ...whole], key);
+    });
     setBusy(false);
     if (isDone) close();
   };
@@ -70,7 +79,7 @@ export function EditMessage({ sessionId, entry, onClose }: EditMessageProps) {
       />
       <p class="hint">
         It becomes a branch of its own; what is here now stays beside it.
-        {isCut && " A long part of the old message is not taken along."}
+        {files.length > 0 && ` ${plural(files.length, "file")} of it ${files.length === 1 ? "goes" : "go"} along.`}
       </p>
       <div class="actions">
         <button type="button" onClick={close}>

@@ -4,7 +4,7 @@ import { isCutOff } from "../../model/aftermath";
 import type { Block } from "../../model/blocks";
 import { showJson } from "../../net/json";
 import type { Elision, Entry, Part } from "../../net/wire";
-import { plural } from "../../text/format";
+import { plural, showBytes, SPEAKERS } from "../../text/format";
 import { visibleText } from "../../text/visible";
 import { FilePart } from "../part/FilePart";
 import { Fold } from "../part/Fold";
@@ -28,6 +28,8 @@ export interface MessageProps {
   approvals: Approvals;
   /** Nothing of its turn came after it. */
   isLast: boolean;
+  /** What was said next was not an answer: the turn may have ended before there was one. */
+  isUnanswered: boolean;
   isTarget: boolean;
   /** Its turn can be sent again from here, and what was said can be edited. */
   isAtRest: boolean;
@@ -42,12 +44,13 @@ export class Message extends Component<MessageProps, MessageState> {
   override state = { isEditing: false };
 
   override shouldComponentUpdate(next: MessageProps, nextState: MessageState): boolean {
-    const { block, isActive, isLast, outputs, approvals, isTarget, isAtRest } = this.props;
+    const { block, isActive, isLast, isUnanswered, outputs, approvals, isTarget, isAtRest } = this.props;
     return (
       nextState.isEditing !== this.state.isEditing ||
       next.block.entry !== block.entry ||
       next.isActive !== isActive ||
       next.isLast !== isLast ||
+      next.isUnanswered !== isUnanswered ||
       next.isTarget !== isTarget ||
       next.isAtRest !== isAtRest ||
       next.block.orphans.length !== block.orphans.length ||
@@ -79,7 +82,7 @@ export class Message extends Component<MessageProps, MessageState> {
         ) : (
           <>
             {draw(props)}
-            {isCutOff(props.block) && <Aftermath sessionId={props.sessionId} block={props.block} />}
+            {(props.isUnanswered || isCutOff(props.block)) && <Aftermath sessionId={props.sessionId} block={props.block} />}
             {entry.type === "message" && (
               <MessageActions
                 sessionId={props.sessionId}
@@ -111,7 +114,6 @@ function draw(props: MessageProps) {
 }
 
 const ENDINGS = { stopped: "Stopped here", interrupted: "Interrupted here", failed: "Failed here" };
-const SPEAKERS: Record<string, string> = { user: "You", assistant: "Assistant", tool: "Tool" };
 
 function Spoken({ sessionId, block, isActive, isLast, outputs, approvals }: MessageProps) {
   const { entry, calls, orphans } = block;
@@ -147,6 +149,7 @@ function Spoken({ sessionId, block, isActive, isLast, outputs, approvals }: Mess
             key={index}
             sessionId={sessionId}
             call={own}
+            askedAt={entry.seq}
             isActive={isActive}
             output={output}
             approval={approvals.get(part.call_id ?? "") ?? null}
@@ -163,7 +166,11 @@ function MessagePart({ part, role }: { part: Part; role: string }) {
   if (part.elided && part.href && part.type !== "file") {
     const { href, bytes } = part;
     return (
-      <Fold class="tool" summary={<span class="name">A long {part.type} part</span>}>
+      <Fold class="tool" summary={
+          <>
+            <span class="name">A long {part.type}</span> <span class="rest">{bytes !== undefined && showBytes(bytes)}</span>
+          </>
+        }>
         {() => <Elided href={href} bytes={bytes} name={`${part.type}.txt`} />}
       </Fold>
     );

@@ -8,7 +8,7 @@ export function ReadingBar({ shown, canSwitch }: { shown: Reading; canSwitch: bo
   return (
     <div class="reading-bar" data-testid="reading-bar">
       <Icon name="branch" />
-      <p>You are reading another branch. The next message you send goes on from here.</p>
+      <p>This is another branch; the next message goes on from here.</p>
       <button type="button" class="quiet" data-testid="reading-back" onClick={() => (reading.value = null)}>
         Back
       </button>

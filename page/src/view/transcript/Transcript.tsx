@@ -73,8 +73,7 @@ export function Transcript({ state }: { state: SessionState }) {
   const elsewhere = isActive ? approvalsElsewhere(state.approvals, calls.map(({ call }) => call.call_id)) : [];
   let day = "";
   return (
-    <div class="scroller-frame">
-      {isOther && <ReadingBar shown={other} canSwitch={!isActive} />}
+    <div class={isOther ? "scroller-frame other" : "scroller-frame"}>
       <div
         class="scroller"
         ref={scrolling.frame}
@@ -112,6 +111,7 @@ export function Transcript({ state }: { state: SessionState }) {
                 block={block}
                 isActive={isActive && index > lastInput}
                 isLast={isLast(index)}
+                isUnanswered={block.entry.role === "user" && blocks[index + 1]?.entry.role === "user"}
                 isTarget={view === "entry" && block.entry.id === target}
                 isAtRest={!isActive && state.status !== "deleted"}
                 approvals={isActive && index > lastInput ? state.approvals : NO_APPROVALS}
@@ -142,6 +142,7 @@ export function Transcript({ state }: { state: SessionState }) {
           )}
         </div>
       </div>
+      {isOther && <ReadingBar shown={other} canSwitch={state.status !== "running" && state.status !== "waiting"} />}
       {!scrolling.isAtEnd && (
         <button
           type="button"

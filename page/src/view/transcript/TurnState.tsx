@@ -35,7 +35,7 @@ export function TurnState({ state }: { state: SessionState }) {
     <div class={`turn-state ${status}`} data-testid="turn-state" data-status={isStopped ? "stopped" : status}>
       {!isStopped && status !== "waiting" && <Icon name="warning" size={18} />}
       <p>
-        {status === "idle" ? "You stopped this turn." : CAUSES[status]}
+        {status === "idle" ? "This turn was stopped." : CAUSES[status]}
         {cause !== null && (
           <bdi class="cause">{visibleText(cause)}</bdi>
         )}
