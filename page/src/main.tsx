@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { startFeed } from "./state/feed";
+import { startMe } from "./state/me";
 import { startSession } from "./state/session";
 import { keepPage } from "./view/composer/drops";
 import { App } from "./view/shell/App";
@@ -25,4 +26,5 @@ import "./style/narrow.css";
 keepPage();
 startFeed();
 startSession();
+startMe();
 render(<App />, document.getElementById("app") as HTMLElement);

@@ -44,6 +44,9 @@ EVILS = (
     "\U000e0001\U000e0041 z\u0335\u0336" + "\u0300" * 500,
     "&#x3C;script&#x3E;window.pwned=1&#x3C;/script&#x3E;",
     "|a|b|\n|-|-|\n|<img src=x onerror=window.pwned=1>|`|`|",
+    "\n".join(f"{'  ' * n}- level {n}" for n in range(60)),
+    ">" * 200 + " deep",
+    "|" + "c|" * 1000 + "\n|" + "-|" * 1000 + "\n|" + "1|" * 1000,
 )
 
 

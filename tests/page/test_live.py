@@ -11,6 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from perdure.server.access.token_file import add_token
 from perdure.testing import Call, Hang, Say
 from tests.page.proxy import Proxy
 from tests.page.visitor import WAIT_MS, Visitor, place_of, rows, say
@@ -202,6 +203,38 @@ def test_a_token_that_is_no_longer_good_is_renewed_without_a_reload(
     visitor.see("send").click()
     expect(visitor.see("transcript").get_by_text("a draft").first).to_be_visible(timeout=WAIT_MS)
     assert page.evaluate("window.isSame") is True
+    assert visitor.complaints == []
+
+
+def test_who_may_only_read_is_offered_nothing_else(browser: Browser, server: ServerProcess) -> None:
+    tokens = server.folder / "data" / "tokens.toml"
+    writer, _ = add_token(tokens, "anna", "user")
+    reader, _ = add_token(tokens, "anna", "viewer")
+    with httpx.Client(
+        base_url=server.base, headers={"Authorization": f"Bearer {writer}"}, timeout=30
+    ) as anna:
+        deadline = time.monotonic() + 30
+        while anna.get("/v1/me").status_code != 200:
+            assert time.monotonic() < deadline, "the token is never known"
+            time.sleep(0.1)
+        anna.post("/v1/sessions", json={"session_id": "hers"}).raise_for_status()
+        ask(anna, "hers", text="for whoever reads")
+        until(anna, "hers", "idle")
+    visitor = Visitor(browser, server, signs_in=False)
+    page = visitor.page
+    page.goto(f"{server.base}/?token={reader}")
+    visitor.see("session-item").locator("a").click(timeout=WAIT_MS)
+    expect(visitor.see("reads-only")).to_contain_text("anna is signed in to read", timeout=WAIT_MS)
+    visitor.see("message").first.hover()
+    for what in ("composer", "new-session", "edit-message", "fork-here"):
+        expect(visitor.see(what).locator("visible=true")).to_have_count(0)
+    visitor.shoot("live-reads-only")
+    visitor.see("session-menu").click()
+    expect(page.get_by_role("menuitem")).to_have_text(["Export…", "Copy the id"])
+    page.goto(f"{server.base}/?token={writer}")
+    visitor.see("session-item").locator("a").click(timeout=WAIT_MS)
+    expect(visitor.see("composer")).to_be_visible(timeout=WAIT_MS)
+    expect(visitor.see("new-session")).to_be_visible()
     assert visitor.complaints == []
 
 

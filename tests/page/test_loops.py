@@ -76,7 +76,7 @@ def test_a_loop_that_there_is_not_is_refused_and_what_was_chosen_stays(
     visitor.see("loop-field").select_option(label="another one…")
     visitor.see("loop-name").fill("no.such.module:loop")
     visitor.see("new-session-confirm").click()
-    expect(visitor.see("notice")).to_contain_text("no.such.module", timeout=WAIT_MS)
+    expect(visitor.see("dialog-problem")).to_contain_text("no.such.module", timeout=WAIT_MS)
     expect(visitor.see("loop-name")).to_have_value("no.such.module:loop")
     assert api.get("/v1/sessions").json()["sessions"] == []
 

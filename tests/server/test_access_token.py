@@ -201,6 +201,12 @@ async def looked(here: People) -> None:
     await here.server.access.keyring.refresh()
 
 
+@pytest.mark.parametrize("role", sorted(set(ROLES) - {"runtime"}))
+async def test_who_asks_is_told_who_they_are_and_what_they_may(here: People, role: Role) -> None:
+    told = (await (await here.come("anna", role)).get("/v1/me")).json()
+    assert told == {"principal": "anna", "role": role, "rights": sorted(RIGHTS[role])}
+
+
 async def test_a_token_counts_as_soon_as_it_is_in_the_file_and_as_long(here: People) -> None:
     token, entry = add_token(here.path, "anna", "user")
     anna = await here.with_token(token)

@@ -168,6 +168,14 @@ export const answerApproval = (sessionId: string, callId: string, answer: Answer
 
 export const deleteSession = (sessionId: string): Promise<null> => call("DELETE", sessionUrl(sessionId));
 
+export interface Me {
+  principal: string;
+  role: string;
+  rights: readonly string[];
+}
+
+export const readMe = (): Promise<Me> => call("GET", new URL("me", baseUrl()));
+
 /** Signs this browser in with the printed address or its token; the cookie comes with the answer. */
 export async function signIn(addressOrToken: string): Promise<void> {
   const token = /[?&]token=([^&#\s]+)/.exec(addressOrToken)?.[1] ?? encodeURIComponent(addressOrToken.trim());

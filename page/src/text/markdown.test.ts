@@ -77,3 +77,18 @@ test("tables, lists, task lists and strikethrough are there", () => {
   expect(host.querySelector("del")?.textContent).toBe("2");
   expect(host.textContent).toContain("☑ done");
 });
+
+test("a formula is shown as it was written", () => {
+  const formulas = ["\\(a_1 * b_2 * \\{c\\}\\)", "\\[\n\\frac{1}{2} \\\\ x\n\\]", "$$a * b\\,c * d$$"];
+  const shown = dom(`So ${formulas.join(" and ")}, for $5 and $6.`);
+  expect([...shown.querySelectorAll("code")].map((code) => code.textContent)).toEqual(formulas);
+  expect(shown.textContent).toContain("for $5 and $6.");
+  expect(shown.querySelector("em")).toBe(null);
+});
+
+test("a formula without an end, and brackets that are escaped, are text", () => {
+  expect(dom("an \\[escaped\\( bracket and $$ two").textContent?.trim()).toBe("an [escaped( bracket and $$ two");
+  const start = performance.now();
+  dom("\\(".repeat(30_000));
+  expect(performance.now() - start).toBeLessThan(20_000);
+});

@@ -20,9 +20,25 @@ interface Leveled {
   level?: number;
 }
 
+/** As it is in TeX; of bounded length, for what has no end is looked at from every beginning. */
+const FORMULA = /^(?:\$\$[^]{1,2000}?\$\$|\\\[[^]{1,2000}?\\\]|\\\([^]{1,2000}?\\\))/;
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
+  extensions: [
+    {
+      // Its backslashes, stars and underscores are no markdown: it is shown as it was written.
+      name: "formula",
+      level: "inline",
+      start: (source) => source.search(/\$\$|\\[[(]/),
+      tokenizer(source) {
+        const raw = FORMULA.exec(source)?.[0];
+        return raw === undefined ? undefined : { type: "formula", raw };
+      },
+      renderer: ({ raw }) => `<code>${escapeHtml(visibleCode(raw))}</code>`,
+    },
+  ],
   renderer: {
     html: ({ text }) => escapeHtml(text),
     image: ({ href, text }) => `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`,

@@ -1,7 +1,9 @@
 import { useEffect } from "preact/hooks";
+import { isReader, me } from "../../state/me";
 import { route } from "../../state/route";
 import { problemLook, session, sessionProblem } from "../../state/session";
 import { sessionName } from "../../text/format";
+import { visibleText } from "../../text/visible";
 import { Composer } from "../composer/Composer";
 import { Queue } from "../composer/Queue";
 import { Transcript } from "../transcript/Transcript";
@@ -41,7 +43,13 @@ export function SessionPage({ id }: { id: string }) {
             {state.status !== "deleted" && state.status !== "unrecoverable" && (
               <footer>
                 <Queue state={state} />
-                <Composer state={state} key={id} />
+                {isReader.value ? (
+                  <p class="hint reads-only" data-testid="reads-only">
+                    <bdi>{visibleText(me.value?.principal ?? "")}</bdi> is signed in to read, and can write nothing here.
+                  </p>
+                ) : (
+                  <Composer state={state} key={id} />
+                )}
               </footer>
             )}
           </>

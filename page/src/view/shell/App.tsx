@@ -1,4 +1,5 @@
 import { useEffect } from "preact/hooks";
+import { isReader } from "../../state/me";
 import { isSignedOut } from "../../state/notice";
 import { route, sessionId } from "../../state/route";
 import { isMaking } from "../../state/sessions";
@@ -21,7 +22,7 @@ export function App() {
     if (id === null) document.title = chosen === undefined ? "Perdure" : `${chosen.title} · Perdure`;
   }, [id, chosen]);
   return (
-    <div class="app" data-view={id === null && chosen === undefined ? "list" : "session"}>
+    <div class={isReader.value ? "app reader" : "app"} data-view={id === null && chosen === undefined ? "list" : "session"}>
       <a class="skip" href="#main" onClick={skip}>
         Skip to the conversation
       </a>

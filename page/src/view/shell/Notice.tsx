@@ -1,4 +1,4 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { dismissError, notice, openDialogs } from "../../state/notice";
 import { route } from "../../state/route";
 import { visibleText } from "../../text/visible";
@@ -11,12 +11,7 @@ export function Notice() {
   const said = notice.value;
   const shown = said?.isError && openDialogs.value > 0 ? null : said;
   const { place, sessionId, view, rest } = route.value;
-  const before = useRef(notice.value);
-  useEffect(() => {
-    // Not what the going itself brought about.
-    if (notice.peek() === before.current) dismissError();
-  }, [place, sessionId, view, rest]);
-  before.current = said;
+  useEffect(dismissError, [place, sessionId, view, rest]);
   useEffect(() => {
     if (shown === null || shown.isError) return undefined;
     const timer = setTimeout(() => {

@@ -59,7 +59,7 @@ export function ToolCall(props: ToolCallProps) {
           <span class={`dot ${state}`} aria-hidden="true" />
           <bdi class="name">{visibleCode(asked.name ?? "tool")}</bdi>
           <bdi class="asked">{preview(asked)}</bdi>
-          <span class="rest">{state === "done" ? took(result) || <span class="unseen">done</span> : WORDS[state]}</span>
+          <span class="rest">{state === "done" ? took(result) || <span class="unseen">done</span> : isRefused(result) ? "refused" : WORDS[state]}</span>
         </>
       }
     >
@@ -144,6 +144,9 @@ function preview(call: Part): string {
       : JSON.stringify(value);
   return visibleCode(text.slice(0, 300).replace(/\s+/g, " "));
 }
+
+/** Nothing ran: a hook or a person refused it, as the server says to the model. */
+const isRefused = (result: Part | null): boolean => result?.is_error === true && /^refused\b/.test(result.parts?.[0]?.text ?? "");
 
 /** How long it took, where the tool says so. */
 function took(result: Part | null): string {

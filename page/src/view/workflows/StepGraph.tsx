@@ -32,10 +32,10 @@ export function StepGraph({ steps, label }: StepGraphProps) {
   const frame = useRef<HTMLOListElement>(null);
   const view = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
-    // What is chosen stands in the middle of a graph that is wider than its frame.
+    // What is chosen is seen, and as much before it as there is room for.
     const chosen = view.current?.querySelector<HTMLElement>("[aria-current]")?.parentElement ?? null;
     if (view.current === null || chosen === null) return;
-    view.current.scrollLeft = chosen.offsetLeft + chosen.offsetWidth / 2 - view.current.clientWidth / 2;
+    view.current.scrollLeft = chosen.offsetLeft + chosen.offsetWidth + 32 - view.current.clientWidth;
   }, [graph]);
   const byId = new Map(steps.map((step) => [step.id, step]));
   const onKeyDown = (event: KeyboardEvent): void => {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from perdure.server.http.command_operation import COMMAND_OPERATIONS
 from perdure.server.http.health_operation import HEALTH_OPERATIONS
 from perdure.server.http.loop_operation import LOOP_OPERATIONS
+from perdure.server.http.me_operation import ME_OPERATIONS
 from perdure.server.http.reading_operation import READING_OPERATIONS
 from perdure.server.http.routine_operation import ROUTINE_OPERATIONS
 from perdure.server.http.runtime_operation import RUNTIME_OPERATIONS
@@ -16,6 +17,7 @@ from perdure.server.http.workflow_operation import WORKFLOW_OPERATIONS
 
 OPERATIONS: tuple[Operation, ...] = (
     *HEALTH_OPERATIONS,
+    *ME_OPERATIONS,
     *COMMAND_OPERATIONS,
     *READING_OPERATIONS,
     *LOOP_OPERATIONS,
