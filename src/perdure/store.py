@@ -179,11 +179,15 @@ def owner_after(entries: Iterable[Entry]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Consecutive entries of a journal, ascending; `last_seq` is where the journal stands."""
+    """Consecutive entries of a journal, ascending; `last_seq` is where the journal stands.
+
+    `incarnation` says of which session of this id: it may have been made anew since the last page.
+    """
 
     entries: tuple[StoredEntry, ...]
     has_more: bool
     last_seq: int
+    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)

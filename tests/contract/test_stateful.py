@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from perdure.entry import Custom, Message, Part, Reasoning, Text, ToolCall, Tool
 from perdure.errors import PerdureError
 from perdure.fact import LeafMoved
 from perdure.server.journal import JournalStore
-from perdure.store import PathPage, Receipt, Session, SessionStore
+from perdure.store import Page, PathPage, Receipt, Session, SessionStore
 from perdure.stores.jsonl import JsonlStore
 from perdure.stores.jsonl_name import name_of
 from perdure.stores.memory import MemoryStore
@@ -333,6 +333,8 @@ def _journal(subject: Subject) -> JournalStore:
 def _comparable(answer: object) -> object:
     if isinstance(answer, Sequence) and not isinstance(answer, str):
         return [_comparable(item) for item in answer]
+    if isinstance(answer, Page):  # each store's session has an incarnation of its own
+        return replace(answer, incarnation="")
     return answer
 
 

@@ -185,14 +185,16 @@ class MemoryStore(ClosingStore):
         limit: int = 50,
     ) -> Page:
         """The entries between two `seq`s: the oldest with `after` given, else the newest."""
-        entries = self._log(session_id).entries
+        log = self._log(session_id)
+        entries = log.entries
         low = max(after or 0, 0)
         high = len(entries) if before is None else max(min(before - 1, len(entries)), 0)
         if after is None:
             first, last = max(low, high - limit), high
         else:
             first, last = low, min(high, low + limit)
-        return Page(tuple(entries[first:last]), first > low or last < high, len(entries))
+        has_more = first > low or last < high
+        return Page(tuple(entries[first:last]), has_more, len(entries), log.session.incarnation)
 
     async def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
         """One entry, by `seq` or by entry id."""

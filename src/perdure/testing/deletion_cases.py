@@ -69,7 +69,9 @@ class DeletionCases(JournalCases):
                     "s", messages(n + 1), expected_seq=0, incarnation=session.incarnation
                 )
                 assert receipt.first_seq == 1
-                assert raws((await store.page_entries("s")).entries) == raws(messages(n + 1))
+                page = await store.page_entries("s")
+                assert raws(page.entries) == raws(messages(n + 1))
+                assert page.incarnation == session.incarnation
                 path = await store.load_path("s", f"m{n}")
                 assert seqs(path.entries) == list(range(1, n + 2))
                 if n < 2:

@@ -21,9 +21,10 @@ class PageCases(JournalCases):
 
     async def test_a_page_without_bounds_is_the_newest(self, tmp_path: Path) -> None:
         async with await self.open_store(tmp_path) as store:
-            await store.create_session("s")
+            session = await store.create_session("s")
             empty = await store.page_entries("s")
             assert (empty.entries, empty.has_more, empty.last_seq) == ((), False, 0)
+            assert empty.incarnation == session.incarnation
             await store.append_entries("s", messages(60))
             page = await store.page_entries("s")
             assert seqs(page.entries) == list(range(11, 61))

@@ -185,7 +185,7 @@ class Feed:
             follower = self._followers.get(session_id, {}).get(key)
             if follower is None or follower.has_ended:
                 for other in self._of(session_id):
-                    other.doubt()
+                    other.hint()
                 follower = Follower(
                     self._store,
                     found.session,

@@ -141,16 +141,13 @@ class Follower:
         self.last_words: bytes | None = None
         """The frame that a viewer gets who comes after the end, or when the journal is damaged."""
         self._hinted = True
-        self._doubts = self._settled_doubts = 0
-        self._told_seq = seq
-        """The journal has at least these: where it ends before, it is another incarnation's."""
         self._wakeup = asyncio.Event()
         self._wakeup.set()
         self._rest = asyncio.Event()
         self._task = asyncio.create_task(self._follow())
 
     def hint(self) -> None:
-        """The journal may have grown."""
+        """The journal may have grown, or be one of another incarnation now."""
         self._hinted = True
         self._rouse()
 
@@ -161,11 +158,6 @@ class Follower:
     async def until_rest(self) -> None:
         """Returns when all that it was told by now is in the ring."""
         await self._rest.wait()
-
-    def doubt(self) -> None:
-        """The session may be of another incarnation now: finds out before it tells more."""
-        self._doubts += 1
-        self.hint()
 
     def is_of(self, look: SessionLook) -> bool:
         """Whether this is a look at the incarnation that it follows."""
@@ -187,14 +179,13 @@ class Follower:
         """The session's status changed; that of another incarnation is not told."""
         if not self.is_of(look):
             if look.status != "deleted":  # a deletion is told late, when there may be a new one
-                self.doubt()
+                self.hint()
             return
         if look.status == "deleted":
             self._end(frame.status(look, self.root))
             return
         if look.last_seq > self.seq:
             self._hinted = True
-            self._told_seq = max(self._told_seq, look.last_seq)
         self._waiting.append(look)
         self._rouse()
 
@@ -272,7 +263,6 @@ class Follower:
             if not self.is_of(latest):
                 raise SessionNotFoundError(self.session.id)
             self.latest = latest
-            self._told_seq = max(self._told_seq, latest.last_seq)
             self._hinted = True
         if self._hinted:
             self._hinted = False
@@ -311,13 +301,8 @@ class Follower:
         more = True
         while more:
             page = await self._store.page_entries(self.session.id, after=self.seq, limit=PAGE)
-            doubts = self._doubts
-            told = max(self.seq, self._told_seq)
-            if page.entries or page.last_seq < told or doubts != self._settled_doubts:
-                look = await self._store.look(self.session.id)
-                if look.session.incarnation != self.session.incarnation:
-                    raise SessionNotFoundError(self.session.id)
-                self._settled_doubts = doubts
+            if page.incarnation != self.session.incarnation:
+                raise SessionNotFoundError(self.session.id)
             more = page.has_more and bool(page.entries)
             if not page.entries or self.has_ended:
                 break

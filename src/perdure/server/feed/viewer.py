@@ -288,7 +288,6 @@ class Viewer:
             page = await self._store.page_entries(
                 follower.session.id, after=watched.seq, before=follower.seq + 1, limit=PAGE
             )
-            look = await self._store.look(follower.session.id)
         except SessionNotFoundError:
             follower.hint()
             return
@@ -299,7 +298,7 @@ class Viewer:
             return  # and tries again at the next beat
         except StoreError:
             return  # likewise; who sends and looks is told why
-        if look.session.incarnation != follower.session.incarnation:
+        if page.incarnation != follower.session.incarnation:
             follower.hint()
             return
         for stored in page.entries:

@@ -219,7 +219,8 @@ class Reader:
             (max(low, high - limit), high) if after is None else (low, min(high, low + limit))
         )
         entries = self._range(head, first + 1, last)
-        return Page(entries, first > low or last < high, head.last_seq)
+        has_more = first > low or last < high
+        return Page(entries, has_more, head.last_seq, head.session.incarnation)
 
     def _range(self, head: Head, first: int, last: int) -> tuple[StoredEntry, ...]:
         if first > last:
