@@ -43,7 +43,8 @@ class Slow:
             self.alive -= 1
 
 
-async def test_a_run_that_was_lost_lets_go_before_another_turn_starts() -> None:
+@pytest.mark.parametrize("senders", [1, 2])
+async def test_a_run_that_was_lost_lets_go_before_another_turn_starts(senders: int) -> None:
     faulty: Any = Faulty(MemoryStore())
     slow = Slow()
     house = House(faulty, Loops(slow))
@@ -54,10 +55,12 @@ async def test_a_run_that_was_lost_lets_go_before_another_turn_starts() -> None:
     faulty.fault = lambda kind, verb, _: (
         errors.pop() if verb == "append_entries" and errors else None
     )
-    second = await house.send("b")
-    await house.rest()
-    assert (slow.runs, slow.most) == (2, 1)
-    assert await house.ends() == [(first.turn_id, "interrupted"), (second.turn_id, "completed")]
+    await asyncio.gather(*(house.send(f"b{n}") for n in range(senders)))
+    await house.until(lambda look: look.turn is None and not look.queued)
+    assert (slow.runs, slow.most) == (1 + senders, 1)
+    (turn_id, reason), *others = await house.ends()
+    assert (turn_id, reason) == (first.turn_id, "interrupted")
+    assert [reason for _, reason in others] == ["completed"] * senders
     await house.close()
 
 

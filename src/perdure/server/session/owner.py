@@ -57,6 +57,10 @@ class _LostError(Exception):
     """An append was refused, or is in doubt, and what the actor held is dropped."""
 
 
+class _DyingError(Exception):
+    """A run was lost while a step waited for its time: the step waits for that run, too."""
+
+
 class Owner:
     """One session's owner in this process. Asleep until its first command wakes it.
 
@@ -185,10 +189,9 @@ class Owner:
             return await self._decide(step, again=True)
 
     async def _decide(self, step: Callable[[bool], Awaitable[_T]], *, again: bool) -> _T:
-        if dying := self._dying - self._stuck:
-            self._stuck |= (await asyncio.wait(dying, timeout=DYING_S))[1]
-
         async def attempt() -> _T:
+            if self._dying - self._stuck:
+                raise _DyingError
             try:
                 await self._wake()
             except SessionNotFoundError as error:
@@ -204,7 +207,13 @@ class Owner:
                 self.fail(error)
                 raise
 
-        return await self._mailbox.do(attempt)
+        while True:
+            if dying := self._dying - self._stuck:
+                self._stuck |= (await asyncio.wait(dying, timeout=DYING_S))[1]
+            try:
+                return await self._mailbox.do(attempt)
+            except _DyingError:
+                continue
 
     async def _wake(self) -> None:
         """Replays the journal and claims the session; the turn that has no end gets one."""
