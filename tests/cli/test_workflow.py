@@ -115,3 +115,45 @@ def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (ran.returncode, "there is no server at" in ran.stderr) == (1, True)
+
+
+UNDOING = """\
+name: undoing
+steps:
+- {id: a, prompt: hello, compensate: undo}
+- {id: b, prompt: hello, compensate: undo}
+- {id: undo, prompt: sorry}
+"""
+
+
+def test_a_compensation_step_is_told_apart(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text(UNDOING)
+    told = "a\nb after a\nundo only if a or b fail\n"
+    assert run(server, tmp_path, "check", "w.yaml") == (0, told)
+    assert run(server, tmp_path, "run", "w.yaml", "--id", "undoing")[0] == 0
+    assert "\n  undo: not needed\n" in run(server, tmp_path, "show", "undoing")[1]
+    _, listed = run(server, tmp_path, "ls")
+    assert listed.split()[:5] == ["WORKFLOW", "STATUS", "DONE", "STARTED", "NAME"]
+    (row,) = (line.split() for line in listed.splitlines() if line.startswith("undoing"))
+    assert row[1:3] == ["completed", "2/2"]
+
+
+def test_a_pause_and_its_end_are_said_once_in_the_order_of_what_happened(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "held.yaml").write_text(HELD)
+    with start(server, tmp_path, "run", "held.yaml", "--id", "paused") as process:
+        assert process.stdout is not None
+        said = [next(process.stdout), next(process.stdout)]
+        assert run(server, tmp_path, "pause", "paused", "--why", "lunch")[0] == 0
+        said.append(next(process.stdout))
+        assert run(server, tmp_path, "approve", "paused", "a", "--reason", "fine")[0] == 0
+        said.append(next(process.stdout))
+        assert run(server, tmp_path, "resume", "paused")[0] == 0
+        rest, _ = process.communicate(timeout=60)
+    told = "".join(said) + rest
+    assert "paused: lunch\na approve: fine\n" in told
+    assert told.count("paused: lunch") == told.count("it is no longer paused") == 1
+    assert told.index("a approve: fine") < told.index("a attempt 1 started")
+    _, again = run(server, tmp_path, "follow", "paused")
+    assert again.splitlines()[0] == "a approve: fine"

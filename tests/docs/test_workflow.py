@@ -48,9 +48,12 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     assert checked.splitlines()[2] == "publish after build,notes"
     assert started == "workflow r1: release\n"
     assert followed.splitlines()[-1] == "completed"
-    assert "publish approve: looks good" in followed
-    assert "  withdraw: pending" in shown
-    assert listed.startswith("r1 completed 3/4")
+    approved = followed.index("publish approve: looks good")
+    assert approved < followed.index("publish attempt 1 started")
+    assert checked.splitlines()[3] == "withdraw only if publish fails"
+    assert "  withdraw: not needed" in shown
+    assert listed.splitlines()[0].split() == ["WORKFLOW", "STATUS", "DONE", "STARTED", "NAME"]
+    assert listed.splitlines()[1].startswith("r1        completed  3/3")
     assert removed == "r1: deleted\n"
     assert (tmp_path / "published").read_text() == "published 1.2\n"
 

@@ -99,7 +99,7 @@ async def test_what_is_wrong_is_a_problem_with_all_lines_and_fields() -> None:
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body")
         assert (await server.client.get("/v1/workflows")).json()["workflows"] == []
         plan = (await server.client.post("/v1/workflows/check", json=BODY)).json()
-        assert plan["steps"][1] == {"step": "b", "needs": ["a"]}
+        assert plan["steps"][1] == {"step": "b", "needs": ["a"], "undoes": []}
 
 
 async def test_it_is_paused_approved_and_cancelled() -> None:

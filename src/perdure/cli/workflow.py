@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -157,24 +158,28 @@ def _check(options: argparse.Namespace, terminal: Terminal) -> int:
     try:
         if options.server is not None:
             plan = Remote(options.server).ask("POST", f"{_WORKFLOWS}/check", _body(options))
-            found = [(each["step"], each["needs"]) for each in plan["steps"]]
+            found = [(each["step"], each["needs"], each["undoes"]) for each in plan["steps"]]
         else:
             found = _check_here(options)
     except (ConfigurationError, InvalidWorkflowError) as error:
         return _refuse(options, error)
-    for step, needs in found:
-        terminal.say(one_line(f"{step}{f'  after {chr(44).join(needs)}' if needs else ''}"))
+    for step, needs, undoes in found:
+        after = f"  after {','.join(needs)}" if needs else ""
+        terminal.say(one_line(f"{step}{after}{f'  {_only_if(undoes)}' if undoes else ''}"))
     return 0
 
 
-def _check_here(options: argparse.Namespace) -> list[tuple[str, Sequence[str]]]:
+def _check_here(
+    options: argparse.Namespace,
+) -> list[tuple[str, Sequence[str], Sequence[str]]]:
     from perdure.server.workflow.definition import plan_workflow, read_workflow
 
     if options.file.endswith(".py"):
         plan = plan_workflow(_from_python(options.file), _inputs(options))
     else:
         plan = read_workflow(_text(options.file), _inputs(options))
-    return [(each.id, plan.needs[each.id]) for each in plan.workflow.steps]
+    steps, undoes = plan.workflow.steps, plan.undoes
+    return [(each.id, plan.needs[each.id], undoes.get(each.id, ())) for each in steps]
 
 
 def _run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -234,19 +239,20 @@ def _looks(remote: Remote, workflow_id: str, terminal: Terminal) -> Iterator[dic
 
 
 def _say_news(look: dict[str, Any], shown: set[tuple[Any, ...]], terminal: Terminal) -> None:
+    """Says what was not shown yet, in the order in which it happened."""
+    news: list[tuple[int, str]] = []
     for step in look["steps"]:
         name = step["step"]
-        for attempt in step["attempts"]:
-            for line, key in _lines(name, attempt):
-                if key not in shown:
-                    shown.add(key)
-                    terminal.say(one_line(line))
+        lines = [each for attempt in step["attempts"] for each in _lines(name, attempt)]
         for answer in step["answers"]:
-            key = (name, "answer", answer["seq"])
-            if key not in shown:
-                shown.add(key)
-                why = f": {answer['reason']}" if answer["reason"] else ""
-                terminal.say(one_line(f"{name}  {answer['answer']}{why}"))
+            why = f": {answer['reason']}" if answer["reason"] else ""
+            lines.append((answer["seq"], f"{name}  {answer['answer']}{why}"))
+        news += [each for each in lines if (name, *each) not in shown]
+        shown.update((name, *each) for each in lines)
+    for _, line in sorted(news, key=itemgetter(0)):
+        terminal.say(one_line(line))
+    for step in look["steps"]:
+        name = step["step"]
         if step["status"] == "waiting" and (name, "waiting", len(step["answers"])) not in shown:
             shown.add((name, "waiting", len(step["answers"])))
             terminal.say(
@@ -255,44 +261,63 @@ def _say_news(look: dict[str, Any], shown: set[tuple[Any, ...]], terminal: Termi
                     f"{look['workflow_id']} {name}"
                 )
             )
-    if look["status"] == "paused" and ("paused", look["last_seq"]) not in shown:
-        shown.add(("paused", look["last_seq"]))
-        terminal.say("paused")
+    was_paused, is_paused = ("paused",) in shown, look["status"] == "paused"
+    if is_paused and not was_paused:
+        shown.add(("paused",))
+        terminal.say(one_line(f"paused{': ' + look['why'] if look['why'] else ''}"))
+    elif was_paused and not is_paused:
+        shown.remove(("paused",))
+        terminal.say("it is no longer paused")
 
 
-def _lines(name: str, attempt: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def _lines(name: str, attempt: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    """What is said of an attempt, each with its `seq` in the workflow's journal."""
     number = attempt["attempt"]
     where = f"  session {attempt['session_id']}" if attempt["session_id"] else ""
-    yield f"{name}  attempt {number} started{where}", (name, number, "started")
+    yield attempt["started_seq"], f"{name}  attempt {number} started{where}"
     if attempt["check"] is not None:
         said = "passed" if attempt["check"]["passed"] else "did not pass"
-        yield f"{name}  attempt {number} check {said}", (name, number, "check")
+        yield attempt["check"]["seq"], f"{name}  attempt {number} check {said}"
     if attempt["reason"] is not None:
         why = f": {attempt['cause']}" if attempt["cause"] else ""
         again = ""
         if attempt["retry_at"] is not None:
             again = f"; again at {_time(attempt['retry_at'])} (a retry is not a rollback)"
-        yield f"{name}  attempt {number} {attempt['reason']}{why}{again}", (name, number, "ended")
+        yield attempt["ended_seq"], f"{name}  attempt {number} {attempt['reason']}{why}{again}"
 
 
 def _list(options: argparse.Namespace, terminal: Terminal) -> int:
-    remote, after = Remote(options.server), ""
+    remote, after, rows = Remote(options.server), "", []
     while True:
         page = remote.ask("GET", f"{_WORKFLOWS}?limit={_MOST}{after}")
-        for each in page["workflows"]:
-            if options.json:
-                terminal.write(json.dumps(each, ensure_ascii=terminal.is_terminal) + "\n")
-            else:
-                _say_brief(each, terminal)
+        rows += page["workflows"]
         if page["next"] is None:
-            return 0
+            break
         after = f"&after={segment(page['next'])}"
+    if options.json:
+        for row in rows:
+            terminal.write(json.dumps(row, ensure_ascii=terminal.is_terminal) + "\n")
+        return 0
+    if not rows:
+        terminal.say("no workflows")
+        return 0
+    table = [("WORKFLOW", "STATUS", "DONE", "STARTED", "NAME"), *map(_row, rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(4)]
+    for *columns, last in table:
+        padded = (f"{each:<{width}}" for each, width in zip(columns, widths, strict=True))
+        terminal.say("  ".join((*padded, last)))
+    return 0
 
 
-def _say_brief(each: dict[str, Any], terminal: Terminal) -> None:
-    line = f"{each['workflow_id']}  {each['status']}  {each['done']}/{each['steps']}"
-    line += f"  {_time(each['created_at'])}  {each['name']}"
-    terminal.say(one_line(line + (f"  ({each['why']})" if each["why"] else "")))
+def _row(brief: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    why = f"  ({brief['why']})" if brief["why"] else ""
+    return (
+        one_line(brief["workflow_id"]),
+        brief["status"],
+        f"{brief['done']}/{brief['steps']}",
+        _time(brief["created_at"]),
+        one_line(brief["name"] + why),
+    )
 
 
 def _show(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -309,13 +334,23 @@ def _say(look: dict[str, Any], terminal: Terminal) -> None:
     terminal.say(one_line(f"{look['workflow_id']}: {look['status']}{why}"))
     for step in look["steps"]:
         needs = f", after {', '.join(step['needs'])}" if step["needs"] else ""
-        terminal.say("  " + one_line(f"{step['step']}: {step['status']}{needs}"))
+        terminal.say("  " + one_line(f"{step['step']}: {_status_of(step, look)}{needs}"))
         for attempt in step["attempts"]:
-            for line, _ in _lines(step["step"], attempt):
+            for _, line in _lines(step["step"], attempt):
                 terminal.say("    " + one_line(line))
             for call in (attempt["seen"] or {}).get("calls", ()):
                 said = f"seen: {call['name']} {call['arguments']} → {call['state']}"
                 terminal.say("      " + one_line(said))
+
+
+def _status_of(step: dict[str, Any], look: dict[str, Any]) -> str:
+    if not step["undoes"] or step["status"] != "pending":
+        return str(step["status"])
+    return "not needed" if look["status"] in _EXITS else _only_if(step["undoes"])
+
+
+def _only_if(undoes: Sequence[str]) -> str:
+    return f"only if {' or '.join(undoes)} {'fails' if len(undoes) == 1 else 'fail'}"
 
 
 def _tell(options: argparse.Namespace, terminal: Terminal, what: str, **body: Any) -> int:

@@ -74,10 +74,11 @@ class WorkflowPage(Struct, frozen=True):
 
 
 class EdgesLook(Struct, frozen=True):
-    """A step, and the steps that it waits for."""
+    """A step, the steps that it waits for, and those whose failure it is for."""
 
     step: str
     needs: tuple[str, ...]
+    undoes: tuple[str, ...]
 
 
 class PlanLook(Struct, frozen=True):
@@ -150,7 +151,11 @@ async def check(service: Service, request: Request) -> Response:
         workflow, given = await _read(service, request)
         owner = grant_of_request(request).owner
         found = await service.workflows.check(workflow, given.inputs, owner=owner)
-        steps = tuple(EdgesLook(each.id, found.needs[each.id]) for each in found.workflow.steps)
+        undoes = found.undoes
+        steps = tuple(
+            EdgesLook(each.id, found.needs[each.id], undoes.get(each.id, ()))
+            for each in found.workflow.steps
+        )
         return PlanLook(found.workflow.name, dict(found.inputs), steps)
 
     return answer(await _telling(plan()))
