@@ -380,3 +380,20 @@ async def test_a_summary_is_a_digest_of_the_commands_and_is_the_same_each_time(
     earlier = text(f"Summary of the conversation so far:\n\n{part.text}", meta=True)
     events = await collect(Shell(tmp_path)(), Context(before=[earlier], purpose="summary"))
     assert [event.text for event in events if isinstance(event, MessageDelta)] == [part.text]
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+async def test_a_run_that_goes_on_runs_no_command_a_second_time(
+    tmp_path: Path, is_cut_off: bool
+) -> None:
+    call = ToolCall("c", "shell", {"command": "echo x >> ran"})
+    result = ToolResult("c", (Text("x"),), interrupted=is_cut_off, is_error=is_cut_off)
+    before = [
+        text("echo x >> ran"),
+        Message("assistant", (call,)),
+        Message("tool", (result,)),
+        text("a hook wants more", meta=True),
+    ]
+    events = await collect(Shell(tmp_path)(), Context(before=before))
+    assert (events == []) is not is_cut_off
+    assert (tmp_path / "ran").exists() is is_cut_off

@@ -15,6 +15,7 @@ from perdure.entry import Message
 from perdure.errors import HookRefusedError, PerdureError
 from perdure.fact import HookRan, TurnEnded
 from perdure.hook import SessionStart, Stop, UserPromptSubmit
+from perdure.loops.shell import Shell
 from perdure.plugin import Plugin, Plugins
 from perdure.server.hook.hooks import MAX_GO_ONS
 from perdure.server.hook.setup import load_hooks
@@ -26,7 +27,7 @@ from perdure.testing import Call, Listen, Say, write_script
 from perdure.tree import Tree
 from perdure.view import model_view
 from tests.server.hooking import NO_PLUGINS, command, group, write_hooks
-from tests.server.house import ID, House
+from tests.server.house import ID, House, Loops
 from tests.unit.checks import check_model_view
 
 Groups = Sequence[dict[str, Any]]
@@ -394,3 +395,16 @@ async def test_a_hook_that_calls_back_into_its_session_is_answered(
         assert {reason for _, reason in await house.ends()} == {"completed"}
     finally:
         await house.close()
+
+
+async def test_a_loop_that_runs_commands_does_not_run_one_again_for_a_hook(
+    store: JournalStore, tmp_path: Path
+) -> None:
+    surroundings = around(tmp_path, None, {"Stop": [group(command("echo more >&2; exit 2"))]})
+    house = House(store, Loops(Shell(tmp_path)), surroundings=surroundings)
+    await house.create()
+    await house.send("echo once >> ran")
+    await house.rest()
+    assert (tmp_path / "ran").read_text() == "once\n"
+    assert len(await ran(house)) == MAX_GO_ONS + 1
+    await house.close()

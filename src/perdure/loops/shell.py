@@ -96,6 +96,9 @@ class ShellLoop:
     async def __call__(self, context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
         """Runs the last user message, or, for a summary, answers with what was run.
 
+        A run that goes on, for a hook's reason say, after that command gave its result runs it no
+        second time: there is nothing for it to do.
+
         Raises:
             LoopError: there is no text to run.
 
@@ -108,6 +111,8 @@ class ShellLoop:
             return
         if context.answers:
             (call,) = answered_calls(context, await context.messages())
+        elif _is_answered(await context.messages()):
+            return
         else:
             call = ToolCall(new_id(), TOOL, {"command": await _last_command(context)})
             yield MessageStarted()
@@ -211,6 +216,16 @@ def _last_user_text(messages: Sequence[Message]) -> str | None:
         if message.role == "user" and not message.meta:
             return message.text
     return None
+
+
+def _is_answered(messages: Sequence[Message]) -> bool:
+    """Whether the last command of a person has its result, and was not cut off."""
+    for message in reversed(messages):
+        if message.role == "user" and not message.meta:
+            return False
+        if message.tool_results:
+            return not any(result.interrupted for result in message.tool_results)
+    return False
 
 
 def digest(messages: Sequence[Message]) -> str:
