@@ -267,11 +267,13 @@ def test_a_field_without_effect_is_named(tmp_path: Path, fields: dict[str, Any],
     assert any(f"hooks.Stop[0].hooks[0]{says}" in each for each in unsupported)
 
 
-def test_an_if_is_read_as_far_as_its_tool(tmp_path: Path) -> None:
+def test_an_if_that_has_no_effect_on_arguments_is_named(tmp_path: Path) -> None:
     found, unsupported = one(tmp_path, "PreToolUse", **{"if": "Bash(git *)"})
-    assert found.tool == "Bash"
+    assert found.rule is not None
+    assert (found.rule.tool, found.rule.pattern, unsupported) == ("Bash", "git *", ())
+    _, unsupported = one(tmp_path, "PreToolUse", **{"if": "WebFetch(domain:example.org)"})
     assert unsupported == (
-        "hooks.PreToolUse[0].hooks[0].if is read as Bash: the hook runs for each",
+        "hooks.PreToolUse[0].hooks[0].if is read as WebFetch: the hook runs for each",
     )
     assert one(tmp_path, "PreToolUse", **{"if": "Bash", "async": False})[1] == ()
 

@@ -30,6 +30,7 @@ from perdure.server.hook.answer import read_answer
 from perdure.server.hook.handler import Fired, Ran
 from perdure.server.hook.matcher import Matcher
 from perdure.server.hook.process import MAX_OUTPUT_BYTES, HookProcess
+from perdure.server.hook.rule import Rule
 from perdure.server.hook.tool_name import inward
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -43,7 +44,7 @@ class Command(Struct, frozen=True, kw_only=True):
     """A command handler. With `args` it is a program, run as it is; else text for a shell.
 
     `place` is where it stands: the file and the path in it. `root` is the folder that
-    `CLAUDE_PLUGIN_ROOT` names. `tool` narrows it to one tool, whatever its matcher says.
+    `CLAUDE_PLUGIN_ROOT` names. `rule` narrows it to some calls of a tool that its matcher meets.
     """
 
     event_name: str
@@ -55,13 +56,13 @@ class Command(Struct, frozen=True, kw_only=True):
     on_failure: OnFailure = "continue"
     place: str = ""
     root: Path = Path()
-    tool: str | None = None
+    rule: Rule | None = None
 
-    def concerns(self, subjects: Sequence[str] | None) -> bool:
-        """Whether its matcher and its tool meet the event's subjects."""
-        if self.tool is not None and (subjects is None or self.tool not in subjects):
+    def concerns(self, event: HookEvent, subjects: Sequence[str] | None, folder: Path) -> bool:
+        """Whether its matcher meets the event's subjects, and its rule the call."""
+        if not self.matcher.matches(subjects):
             return False
-        return self.matcher.matches(subjects)
+        return self.rule is None or self.rule.meets(event, folder)
 
     reads_files = True
 

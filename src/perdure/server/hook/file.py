@@ -20,6 +20,7 @@ from perdure.errors import ConfigurationError
 from perdure.hook import EVENTS, OnFailure
 from perdure.server.hook.command import MAX_TIMEOUT_S, Command
 from perdure.server.hook.matcher import Matcher
+from perdure.server.hook.rule import Rule
 
 FOREIGN_EVENTS = frozenset(
     {
@@ -200,7 +201,7 @@ class _Reader:
             on_failure=self._on_failure(given, place),
             place=f"{self._path.name}, {place}",
             root=self._root,
-            tool=self._tool(event, given, place),
+            rule=self._rule(event, given, place),
         )
 
     def _name_fields(self, given: Mapping[str, Any], place: str) -> None:
@@ -241,19 +242,19 @@ class _Reader:
             raise self._wrong(f"{place}.onFailure", f'is {value!r}: "continue" or "block"')
         return cast("OnFailure", value)
 
-    def _tool(self, event: str, given: Mapping[str, Any], place: str) -> str | None:
-        """The tool that an `if` names; what it says of arguments is the hook's own business."""
-        rule = given.get("if")
-        if rule is None:
+    def _rule(self, event: str, given: Mapping[str, Any], place: str) -> Rule | None:
+        text = given.get("if")
+        if text is None:
             return None
-        if not isinstance(rule, str) or not rule.strip():
-            raise self._wrong(f"{place}.if", "is no permission rule")
-        tool, parenthesis, _ = rule.partition("(")
-        if parenthesis:
-            self._leave_out(f"{place}.if", f"is read as {tool.strip()}: the hook runs for each")
+        try:
+            rule = Rule(text if isinstance(text, str) else "")
+        except ValueError as error:
+            raise self._wrong(f"{place}.if", "is no permission rule") from error
+        if not rule.is_known:
+            self._leave_out(f"{place}.if", f"is read as {rule.tool}: the hook runs for each")
         if event not in TOOL_EVENTS:
             self._leave_out(f"{place}.if", "is for tools: the hook never runs")
-        return tool.strip()
+        return rule
 
     def _leave_out(self, place: str, why: str) -> None:
         self._unsupported.append(f"{place} {why}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Function:
         name = getattr(hook.function, "__qualname__", type(hook.function).__name__)
         self.label = f"{name} (plugin {plugin})"
 
-    def concerns(self, subjects: Sequence[str] | None) -> bool:
+    def concerns(self, event: HookEvent, subjects: Sequence[str] | None, folder: Path) -> bool:
         """Whether its matcher meets the event's subjects."""
         return self._matcher.matches(subjects)
 

@@ -75,8 +75,8 @@ class Handler(Protocol):
     def reads_files(self) -> bool:
         """Whether it may read the file of the conversation."""
 
-    def concerns(self, subjects: Sequence[str] | None) -> bool:
-        """Whether it is for an event with these subjects; see `matcher.subjects_of`."""
+    def concerns(self, event: HookEvent, subjects: Sequence[str] | None, folder: Path) -> bool:
+        """Whether it is for an event, which has these subjects; see `matcher.subjects_of`."""
         ...
 
     def told(self, fired: Fired) -> Json:

@@ -123,7 +123,7 @@ class Hooks:
         subjects = subjects_of(event)
         found: dict[Hashable, Handler] = {}
         for handler in self._by_event.get(event.name, ()):
-            if handler.concerns(subjects):
+            if handler.concerns(event, subjects, self.folder):
                 found.setdefault(handler.key, handler)
         return tuple(found.values())
 
