@@ -176,7 +176,7 @@ async def running(
     )
     listener = bind("127.0.0.1", 0, dead_peer_s=dead_peer_s)
     accepts = asyncio.Event()
-    server = Server(app, accepts.set)
+    server = Server(app, accepts.set, proxies=config.proxies)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         waiting = asyncio.create_task(accepts.wait())

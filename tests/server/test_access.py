@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -274,3 +275,34 @@ async def test_a_damaged_session_of_somebody_else_is_not_there_either(tmp_path: 
             ("hers", "unrecoverable")
         ]
         check(await anna.get("/v1/sessions/hers"), 500, "journal_corrupt")
+
+
+async def test_only_who_operates_the_server_is_told_where_its_files_are(tmp_path: Path) -> None:
+    folder = tmp_path / "the data"
+    async with SqliteStore(folder / "s.db") as store, people(tmp_path, store=store) as here:
+        anna = await here.come("anna")
+        nobody = await here.with_token(None)
+        await make(anna, "hers", "hello")
+        await make(anna, "broken", "hello")
+        connection = apsw.Connection(str(folder / "s.db"))
+        connection.execute("UPDATE entries SET raw = x'00' WHERE seq = 1")
+        connection.close()
+        for path in ("broken/entries", "broken", "", "broken/stop"):
+            verb = "POST" if path.endswith("stop") else "GET"
+            url = f"/v1/sessions/{path}".rstrip("/")
+            answer = await anna.request(verb, url, json={} if verb == "POST" else None)
+            assert "s.db" in answer.text, (path, answer.text)
+            assert str(folder) not in answer.text
+        told = (await here.admin.get("/v1/sessions/broken/entries")).json()
+        assert str(folder) in told["detail"]
+        assert str(folder) in told["place"]
+        os.rename(folder / "s.db", folder / "away")
+        for client, is_told in ((anna, False), (here.admin, True)):
+            answer = await client.get("/v1/sessions/hers")
+            check(answer, 503, "store_unavailable")
+            assert (str(folder) in answer.text) is is_told
+        answer = await nobody.get("/v1/ready")
+        check(answer, 503, "not_ready")
+        assert "s.db" in answer.text
+        assert str(folder) not in answer.text
+        os.rename(folder / "away", folder / "s.db")

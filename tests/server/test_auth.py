@@ -17,7 +17,7 @@ from perdure.errors import ConfigurationError
 from perdure.server import create_app
 from perdure.server.config import Settings
 from perdure.server.own_token import load_token
-from tests.server.live import TOKEN
+from tests.server.live import TOKEN, running
 from tests.server.test_app_refusals import check, serving
 
 
@@ -65,6 +65,33 @@ async def test_the_printed_address_gives_a_cookie_and_leads_to_a_clean_one(
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {x.strip() for x in cookie.split(";")}
     assert TOKEN not in str(answer.headers)
     assert (await client.get("/v1/sessions")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("proxies", "sent", "is_secure"),
+    [
+        (["127.0.0.1"], "https", True),
+        (["127.0.0.0/8", "::1"], "https", True),
+        (["127.0.0.1"], "http", False),
+        (["127.0.0.1"], None, False),
+        (["10.0.0.1"], "https", False),
+        ([], "https", False),
+    ],
+)
+async def test_a_cookie_that_came_by_tls_through_a_proxy_is_for_tls_only(
+    proxies: list[str], sent: str | None, is_secure: bool
+) -> None:
+    async with running(settings={"proxies": tuple(proxies)}) as server:
+        headers = {} if sent is None else {"X-Forwarded-Proto": sent}
+        answer = await server.client.get(f"/?token={TOKEN}", headers=headers)
+        attributes = {each.strip() for each in answer.headers["set-cookie"].split(";")}
+        assert ("Secure" in attributes) is is_secure
+        assert answer.headers["location"] == "/"
+
+
+def test_a_proxy_without_an_address_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="which is no address"):
+        Settings(proxies=("proxy.example",)).check()
 
 
 async def test_a_wrong_token_in_the_address_gives_no_cookie(client: httpx.AsyncClient) -> None:

@@ -47,6 +47,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "PERDURE_REQUESTS_PER_S": "19.5",
         "PERDURE_HOSTS": "a,b",
         "PERDURE_ORIGINS": "https://a",
+        "PERDURE_PROXIES": "127.0.0.1,10.0.0.0/8",
         "PERDURE_HEARTBEAT_S": "0.5",
         "PERDURE_MAX_BODY_BYTES": "10",
         "PERDURE_BACKLOG_BYTES": "11",

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from perdure.server import serve
 from perdure.server.http import body, protocol
 from tests.server.live import TOKEN, Running, running
 
@@ -61,6 +62,7 @@ async def trickling(writer: asyncio.StreamWriter, piece: bytes) -> AsyncIterator
 def is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "WAIT_S", 0.3)
     monkeypatch.setattr(protocol, "HEAD_WAIT_S", 0.3)
+    monkeypatch.setattr(serve, "KEEP_ALIVE_S", 1)
 
 
 @pytest.mark.usefixtures("is_impatient")
@@ -111,6 +113,17 @@ async def test_a_connection_without_a_request_is_closed(sent: bytes) -> None:
         async with asyncio.timeout(5):
             while await reader.read(65536):
                 pass
+
+
+async def test_a_connection_at_rest_is_kept_for_longer_than_clients_keep_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_WAIT_S", 0.1)
+    async with running() as server, connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(head("GET", "/v1/health"))
+            assert (await answer(reader))[0] == 200
+            await asyncio.sleep(6)
 
 
 @pytest.mark.usefixtures("is_impatient")

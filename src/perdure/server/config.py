@@ -41,7 +41,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sessions that choose none no tools of a workspace. `token` None is one
     that is made at first start and kept in `data`; `tokens` None is `tokens.toml` there. `hosts`
     are further Host names to answer to, `origins` further origins (`https://name`) that a browser
-    may send. `max_streams` and `requests_per_s` are for each principal. What bounds sessions and
+    may send; `proxies` are addresses or networks whose X-Forwarded-Proto and X-Forwarded-For count.
+    `max_streams` and `requests_per_s` are for each principal. What bounds sessions and
     turns is explained in `limit.Limits`. `retain_days` None keeps sessions for ever; where it
     is set old ones are named in the log, and deleted only where `retain_dry_run` is false.
     `approve` are patterns (`*`, `?`, `[…]`) of the tools whose calls wait for a person.
@@ -65,6 +66,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokens: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     heartbeat_s: Annotated[float, Meta(gt=0, le=14)] = 10.0
     max_streams: Positive = 500
     requests_per_s: Annotated[float, Meta(ge=1)] = 1000.0
@@ -144,7 +146,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         Raises:
             ConfigurationError: the server would be open to others with a token nobody chose, its
-                tokens file is not there, or its workspace is no folder.
+                tokens file is not there, a proxy has no address, or its workspace is no folder.
 
         """
         has_tokens = self.tokens_path.exists()
@@ -154,6 +156,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"first ({PREFIX}TOKEN, or token in {FILE_NAME}), make tokens for people (perdure "
                 "token add), or listen on 127.0.0.1"
             )
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                text = f"proxies has {proxy!r}, which is no address and no network: {error}"
+                raise ConfigurationError(text) from error
         if self.tokens is not None and not has_tokens:
             raise ConfigurationError(
                 f"there is no tokens file {self.tokens!r}: perdure token add makes it"
@@ -168,7 +176,7 @@ TABLES = frozenset({"loops", "mcp", "plugins", "routines", "runtimes", "workflow
 """The tables that a file may have."""
 
 NAMES = tuple(name for name in Settings.__struct_fields__ if name != "tables")
-LISTS = frozenset({"approve", "hosts", "loops", "origins"})
+LISTS = frozenset({"approve", "hosts", "loops", "origins", "proxies"})
 
 EXPLAINED = {
     "store": "where the sessions are: sqlite:///FILE",
@@ -185,6 +193,7 @@ EXPLAINED = {
     "tokens": "the file of tokens for several people; tokens.toml in the data folder",
     "hosts": "further Host names to answer to, with commas",
     "origins": "further origins that a browser may send (https://name), with commas",
+    "proxies": "addresses of proxies in front, whose X-Forwarded-Proto and -For count, with commas",
     "heartbeat_s": "seconds between the heartbeats of a stream",
     "max_streams": "so many streams each principal may have open at once",
     "requests_per_s": "so many requests a second each principal may make, over some seconds",

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from perdure import errors
 from perdure.codec import encode
 from perdure.errors import PerdureError
+from perdure.server.folder import without_folders
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -175,8 +176,8 @@ def document_of(status: int, code: str, detail: str) -> dict[str, object]:
     }
 
 
-def problem_of(error: Exception) -> Response:
-    """The response of an error that was foreseen."""
+def problem_of(error: Exception, *, has_folders: bool = False) -> Response:
+    """The response of an error that was foreseen; paths have their folders only if asked for."""
     if isinstance(error, Refused):
         return problem(
             error.status, error.code, error.detail, headers=error.headers, **error.fields
@@ -184,7 +185,14 @@ def problem_of(error: Exception) -> Response:
     if isinstance(error, PerdureError):
         status, code = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
         headers = {"retry-after": "1"} if status == 503 else None
-        return problem(status, code, str(error), headers=headers, **_fields(error))
+        detail, fields = str(error), _fields(error)
+        if not has_folders and isinstance(error, errors.StoreError | errors.UnrecoverableError):
+            detail = without_folders(detail)
+            fields = {
+                name: without_folders(value) if isinstance(value, str) else value
+                for name, value in fields.items()
+            }
+        return problem(status, code, detail, headers=headers, **fields)
     raise error
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -39,6 +39,10 @@ from perdure.stores import open_store, shown_url
 log = logging.getLogger(__name__)
 
 SHUTDOWN_S = 3
+KEEP_ALIVE_S = 75
+"""How long a connection stays between two requests: for longer than clients and proxies keep theirs
+(5 to 60 seconds), so that none sends a request into one that is being closed."""
+
 DEAD_PEER_S = 10.0
 """A peer that acknowledges nothing for so long is gone, where the settings do not say otherwise."""
 
@@ -107,7 +111,7 @@ async def serve(settings: Settings, *, say: Callable[[str], None] | None = None)
         async with opened, own_store(store, f"the server at {address} (process {os.getpid()})"):
             await asyncio.to_thread(_reap)
             app = create_app(settings, store=store, loops=loops, plugins=plugins, hooks=hooks)
-            server = Server(app, lambda: (say or _print)(address_to_open))
+            server = Server(app, lambda: (say or _print)(address_to_open), proxies=settings.proxies)
             shown = shown_url(settings.store_url)
             log.info("serving %s with the loop %s", shown, loops.default)
             await server.serve(sockets=[listener])
@@ -171,7 +175,9 @@ def _websockets() -> Literal["websockets-sansio", "none"]:
 class Server(uvicorn.Server):
     """uvicorn, told to say when it accepts and to end its streams before it waits for them."""
 
-    def __init__(self, app: Any, on_accept: Callable[[], None]) -> None:
+    def __init__(
+        self, app: Any, on_accept: Callable[[], None], *, proxies: Sequence[str] = ()
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -185,7 +191,9 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=list(proxies),
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=SHUTDOWN_S,
             )
         )

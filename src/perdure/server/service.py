@@ -18,6 +18,7 @@ from perdure.errors import (
 from perdure.runtimes.late import LateCall
 from perdure.server.config import Settings
 from perdure.server.feed.feed import Feed
+from perdure.server.folder import without_folders
 from perdure.server.hook.hooks import Hooks
 from perdure.server.hook.transcript import Transcripts
 from perdure.server.journal import JournalStore
@@ -87,7 +88,7 @@ class Service:
                 if self.telemetry.disk.refusal is not None:
                     await self.telemetry.disk.try_again(self.store)
         except (StoreError, TimeoutError) as error:
-            why = str(error) or f"it does not answer within {READY_S} seconds"
+            why = without_folders(str(error)) or f"it does not answer within {READY_S} seconds"
             raise Refused(503, "not_ready", f"the store refuses: {why}") from error
 
     async def drain(self) -> None:

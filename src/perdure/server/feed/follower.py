@@ -24,6 +24,7 @@ from perdure.fact import TurnEnded
 from perdure.server.feed import frame
 from perdure.server.feed.ring import Item, Ring
 from perdure.server.feed.wire import EntryWriter
+from perdure.server.folder import without_folders
 from perdure.server.journal import JournalStore
 from perdure.server.session.look import SessionLook
 from perdure.server.session.partial import Partial
@@ -236,7 +237,8 @@ class Follower:
             except UnrecoverableError as error:
                 if self.last_words is None:
                     log.error("cannot follow a session: %s", error, extra=self._about)
-                    data = frame.ended(self.writer.session_json, "unrecoverable", str(error))
+                    cause = without_folders(str(error))
+                    data = frame.ended(self.writer.session_json, "unrecoverable", cause)
                     self.last_words = data
                     self._push([Item(0, data, data)])
             except StoreError as error:

@@ -16,6 +16,7 @@ from perdure.server.feed import frame
 from perdure.server.feed.follower import PAGE, Follower
 from perdure.server.feed.ring import Ring
 from perdure.server.feed.write import Write
+from perdure.server.folder import without_folders
 from perdure.server.journal import JournalStore
 from perdure.server.session.look import SessionLook
 
@@ -294,7 +295,8 @@ class Viewer:
         except UnrecoverableError as error:
             json = follower.writer.session_json
             if not watched.is_damaged:
-                watched.is_damaged = write.add(frame.ended(json, "unrecoverable", str(error)))
+                cause = without_folders(str(error))
+                watched.is_damaged = write.add(frame.ended(json, "unrecoverable", cause))
             return  # and tries again at the next beat
         except StoreError:
             return  # likewise; who sends and looks is told why

@@ -29,6 +29,7 @@ from perdure.server.http.auth import (
     check_right,
     grant_of,
     grant_of_request,
+    is_operator,
 )
 from perdure.server.http.guard import admit, guard
 from perdure.server.http.openapi import make_document
@@ -279,4 +280,4 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
 
 
 async def _answer_refusal(request: Request, error: Exception) -> Response:
-    return problem_of(error)
+    return problem_of(error, has_folders=is_operator(request.scope))

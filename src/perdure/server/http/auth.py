@@ -49,6 +49,12 @@ def grant_of_request(request: Request) -> Grant:
     return found
 
 
+def is_operator(scope: Scope) -> bool:
+    """Whether a request is from who operates the server, and may know where its files are."""
+    grant = grant_of(scope)
+    return grant is not None and grant.may("operate")
+
+
 def check_right(grant: Grant, right: Right) -> None:
     """Returns if the grant's role has the right.
 

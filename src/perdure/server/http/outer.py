@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure import clock
 from perdure.errors import PerdureError
-from perdure.server.http.auth import GRANT, Access
+from perdure.server.http.auth import GRANT, Access, is_operator
 from perdure.server.http.page import refusal_page, wants_html
 from perdure.server.problem import NOTE, Refused, problem, problem_of
 from perdure.server.telemetry.told import RequestNote
@@ -76,7 +76,7 @@ class Outer:
             await self._app(scope, receive, noting_send)
             return
         except (Refused, PerdureError) as error:
-            response = problem_of(error)
+            response = problem_of(error, has_folders=is_operator(scope))
         except Exception:
             log.exception("the connection to %s failed", scope["path"])
             response = problem(500, "internal", "something went wrong here; the log says what")
@@ -122,7 +122,7 @@ class Outer:
         except (Refused, PerdureError) as error:
             if started:
                 raise
-            response = problem_of(error)
+            response = problem_of(error, has_folders=is_operator(scope))
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if started:

@@ -18,7 +18,7 @@ from perdure.server.http.sse import ABORT
 from perdure.server.problem import MEDIA_TYPE, document_of
 
 HEAD_WAIT_S = 20.0
-"""How long a connection may be without a whole head that is being answered."""
+"""How long the first head of a connection may take, and each further one from its first byte."""
 
 MAX_HEAD_BYTES = 64 * 1024
 """How long the address and the headers of a request may be together."""
@@ -52,8 +52,12 @@ class Protocol(HttpToolsProtocol):
         if self._is_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._is_head and self._head_bytes > MAX_HEAD_BYTES and not self._is_closing():
+        if self._is_closing():
+            return
+        if self._is_head and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
+        elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait()
 
     def on_message_begin(self) -> None:
         """Starts a request's scope."""
@@ -73,12 +77,6 @@ class Protocol(HttpToolsProtocol):
         """Comes to the next head."""
         self._is_head, self._head_bytes = True, 0
         super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """Waits for the next head, unless it is there."""
-        super().on_response_complete()
-        if self.cycle.response_complete:
-            self._wait()
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is no request, or one with too large a head."""

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure import clock
 from perdure.errors import PerdureError, SessionNotFoundError, StoreError, UnrecoverableError
+from perdure.server.folder import without_folders
 from perdure.server.journal import JournalStore
 from perdure.server.keeping.ledger import Ledger, decide_anew
 from perdure.server.keeping.port import Sessions
@@ -163,7 +164,7 @@ class Keeper(ABC, Generic[K]):
             one = await self.read(look)
         except UnrecoverableError as error:
             self._log.error("%s %r is unrecoverable: %s", self.kind, session.id, error)
-            self.lost[session.id] = (session, str(error))
+            self.lost[session.id] = (session, without_folders(str(error)))
         except StoreError:
             raise
         except PerdureError:

@@ -26,6 +26,7 @@ from perdure.errors import (
 from perdure.fact import Fact
 from perdure.run import complete
 from perdure.server.fold import Fold, Folded
+from perdure.server.folder import without_folders
 from perdure.server.journal import JournalStore
 from perdure.store import Look, Session
 
@@ -149,7 +150,7 @@ class Ledger(Generic[S]):
         except (SessionDeletedError, SessionNotFoundError) as error:
             raise self._gone() from error
         except UnrecoverableError as error:
-            self.damage = str(error)
+            self.damage = without_folders(str(error))
             raise
         except StoreError:
             await self.catch_up()
@@ -188,7 +189,7 @@ class Ledger(Generic[S]):
         except SessionNotFoundError as error:
             raise self._gone() from error
         except UnrecoverableError as error:
-            self.damage = str(error)
+            self.damage = without_folders(str(error))
             raise
         self.damage = None
 

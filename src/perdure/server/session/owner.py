@@ -26,6 +26,7 @@ from perdure.errors import (
     UnrecoverableError,
 )
 from perdure.fact import Claimed, TurnEnded, TurnReason
+from perdure.server.folder import without_folders
 from perdure.server.journal import JournalStore
 from perdure.server.session.batch import chain
 from perdure.server.session.idempotency import ended_id_of
@@ -344,7 +345,7 @@ class Owner:
         state, turn = self._state, self._turn
         self._state = self._turn = None
         self._partials.clear()
-        self._lost = describe(error)
+        self._lost = without_folders(describe(error))
         is_refusal = isinstance(error, StoreError | UnrecoverableError)
         if is_refusal and not isinstance(error, AppendConflictError):
             self.failure = self._lost

@@ -21,6 +21,7 @@ from perdure.errors import (
 from perdure.fact import (
     TurnEnded,
 )
+from perdure.server.folder import without_folders
 from perdure.server.journal import JournalStore
 from perdure.server.session.actor import Actor
 from perdure.server.session.ends import Ends
@@ -125,7 +126,7 @@ class Reading:
             look.session,
             state,
             live=actor.live if actor is not None else (),
-            failure=failure,
+            failure=None if failure is None else without_folders(failure),
             quarantine_after=self._limits.quarantine_after,
         )
 
