@@ -9,8 +9,8 @@ from perdure.server.folder import without_folders
     ("text", "shown"),
     [
         ("file '/srv/data/s.db', position 3", "file 's.db', position 3"),
-        ("'/home/My Name/a:b/s.db' was removed", "'s.db' was removed"),
-        ('"/home/it\'s/s.db" is full', '"s.db" is full'),
+        ("'/mnt/My Name/a:b/s.db' was removed", "'s.db' was removed"),
+        ('"/mnt/it\'s/s.db" is full', '"s.db" is full'),
         ("/srv/data/s.jsonl, line 1, byte 0", "s.jsonl, line 1, byte 0"),
         ("IOError('/a/b: no')", "IOError('b: no')"),
         ("read https://perdure.example/a/b and s/t", "read https://perdure.example/a/b and s/t"),
