@@ -8,7 +8,8 @@ import pytest
 from msgspec import Struct
 
 from perdure.errors import ConfigurationError
-from perdure.server.config import EXPLAINED, NAMES, Settings, load_settings
+from perdure.server.config import EXPLAINED, NAMES, Settings, load_settings, settings_of
+from perdure.server.own_token import load_token
 from perdure.server.session.limit import Limits
 
 
@@ -157,11 +158,35 @@ def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     assert load(tmp_path, {"PERDURE_CRASH_ROUNDS": "20", "PERDURE_SESSION_ID": "s"}) == Settings()
 
 
-@pytest.mark.parametrize("token", ["short", "has a space in it!!", "x" * 513, "é" * 20])
+@pytest.mark.parametrize("token", ["", "has a space in it!!", "x" * 513, "é" * 20])
 def test_a_bad_token_is_refused_without_being_shown(tmp_path: Path, token: str) -> None:
     with pytest.raises(ConfigurationError, match="PERDURE_TOKEN") as caught:
         load(tmp_path, {"PERDURE_TOKEN": token})
-    assert token not in str(caught.value)
+    assert not token or token not in str(caught.value)
+
+
+def test_a_short_token_is_for_this_machine_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = load(tmp_path, {"PERDURE_TOKEN": "short"})
+    settings.check()
+    assert load_token(settings) == "short"
+    assert "fewer than 16 characters" in caplog.text
+    for far in ({"host": "0.0.0.0"}, {"proxies": "127.0.0.1"}):
+        with pytest.raises(ConfigurationError, match="easy to guess") as caught:
+            load(tmp_path, {"PERDURE_TOKEN": "short"}, **far).check()
+        assert "short" not in str(caught.value)
+    load(tmp_path, {"PERDURE_TOKEN": "x" * 16}, host="0.0.0.0").check()
+
+
+def test_settings_can_be_given_by_name() -> None:
+    given = {"store": "memory://", "port": "0", "hosts": "a,b", "tables": {"mcp": {}}}
+    expected = Settings(store="memory://", port=0, hosts=("a", "b"), tables={"mcp": {}})
+    assert settings_of(given) == settings_of(expected) == expected
+    assert settings_of(None) == Settings()
+    for wrong in ({"prot": 1}, {"port": "many"}, "memory://"):
+        with pytest.raises(ConfigurationError):
+            settings_of(wrong)  # type: ignore[arg-type]  # what is refused
 
 
 def test_an_argument_of_the_wrong_type_is_refused_by_its_flag(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ FILE_NAME = "perdure.toml"
 HOOKS_NAME = "hooks.json"
 PREFIX = "PERDURE_"
 
+SAFE_TOKEN_CHARS = 16
+"""A token that others can try from elsewhere has so many at least."""
+
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -62,7 +65,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workspace: str = "."
     data: str = "perdure-data"
     hooks: str | None = None
-    token: Annotated[str, Meta(pattern=r"^[!-~]{16,512}\Z")] | None = None
+    token: Annotated[str, Meta(pattern=r"^[!-~]{1,512}\Z")] | None = None
     tokens: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -145,8 +148,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuses combinations that cannot be meant.
 
         Raises:
-            ConfigurationError: the server would be open to others with a token nobody chose, its
-                tokens file is not there, a proxy has no address, or its workspace is no folder.
+            ConfigurationError: the server would be open to others with a token nobody chose or one
+                that is easy to guess, its tokens file is not there, a proxy has no address, or its
+                workspace is no folder.
 
         """
         has_tokens = self.tokens_path.exists()
@@ -162,6 +166,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             except ValueError as error:
                 text = f"proxies has {proxy!r}, which is no address and no network: {error}"
                 raise ConfigurationError(text) from error
+        is_far = not self.is_loopback or self.proxies
+        if is_far and self.token is not None and len(self.token) < SAFE_TOKEN_CHARS:
+            raise ConfigurationError(
+                "the server is reachable from other machines, and the token that is set is easy to "
+                f"guess: give it {SAFE_TOKEN_CHARS} characters, or listen on 127.0.0.1 alone"
+            )
         if self.tokens is not None and not has_tokens:
             raise ConfigurationError(
                 f"there is no tokens file {self.tokens!r}: perdure token add makes it"
@@ -189,7 +199,7 @@ EXPLAINED = {
     "workspace": "the folder where tools run",
     "data": "the folder for the server's own files, its token for one",
     "hooks": "a file of hooks; else hooks.json in this folder and in the data folder",
-    "token": "the token to ask for, 16 to 512 visible characters; made at first start",
+    "token": "the token to ask for, 1 to 512 visible characters, 16 beyond loopback; else made",
     "tokens": "the file of tokens for several people; tokens.toml in the data folder",
     "hosts": "further Host names to answer to, with commas",
     "origins": "further origins that a browser may send (https://name), with commas",
@@ -213,6 +223,24 @@ EXPLAINED = {
     "log_format": "the log's lines on standard error: text or json",
 }
 """What each setting is, in one line."""
+
+
+def settings_of(given: Settings | Mapping[str, object] | None) -> Settings:
+    """The settings that are given as they are, by name, or not at all; nothing else is read.
+
+    Raises:
+        ConfigurationError: a name is unknown or a value is of the wrong type; says which.
+
+    """
+    if isinstance(given, Settings):
+        return given
+    if not isinstance(given, Mapping | None):
+        raise ConfigurationError(
+            f"settings are a Settings or a mapping of names to values, not {given!r}"
+        )
+    values = {name: _split(name, value) for name, value in (given or {}).items()}
+    tables: Any = values.pop("tables", {})
+    return Settings(**_checked(values, repr, strict=False), tables=tables)
 
 
 def load_settings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -11,8 +12,10 @@ from pathlib import Path
 from perdure.errors import ConfigurationError
 from perdure.server.access.keyring import Keyring
 from perdure.server.access.secret_file import write_secret
-from perdure.server.config import Settings
+from perdure.server.config import SAFE_TOKEN_CHARS, Settings
 from perdure.stores.disk import Disk
+
+_log = logging.getLogger("perdure.server")
 
 _TOKEN = re.compile(r"[!-~]{16,512}")
 
@@ -45,6 +48,8 @@ def load_token(settings: Settings) -> str | None:
 
     """
     if settings.token is not None:
+        if len(settings.token) < SAFE_TOKEN_CHARS:
+            _log.warning("the token that is set has fewer than %d characters", SAFE_TOKEN_CHARS)
         return settings.token
     if not settings.is_loopback:
         return None

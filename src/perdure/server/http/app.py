@@ -21,7 +21,7 @@ from perdure.codec import encode
 from perdure.errors import MissingExtraError, PerdureError
 from perdure.loop import LoopFactory
 from perdure.plugin import Plugins
-from perdure.server.config import Settings
+from perdure.server.config import Settings, settings_of
 from perdure.server.hook.hooks import Hooks
 from perdure.server.hook.setup import load_hooks
 from perdure.server.http.auth import (
@@ -32,6 +32,7 @@ from perdure.server.http.auth import (
     is_operator,
 )
 from perdure.server.http.guard import admit, guard
+from perdure.server.http.lifespan import OwnLifespan, service_of
 from perdure.server.http.openapi import make_document
 from perdure.server.http.operation import OPERATIONS
 from perdure.server.http.outer import Outer
@@ -49,13 +50,13 @@ from perdure.server.plugin_tool import PluginTools
 from perdure.server.problem import Refused, problem, problem_of
 from perdure.server.runtime.runtimes import make_runtimes
 from perdure.server.served_store import as_journal_store, own_store
-from perdure.server.service import Service, open_service
+from perdure.server.service import open_service
 from perdure.server.session.port import Loops
 from perdure.stores import open_store
 
 
 def create_app(
-    config: Settings | None = None,
+    config: Settings | Mapping[str, object] | None = None,
     *,
     store: JournalStore | None = None,
     loops: Loops | Mapping[str, LoopFactory] | None = None,
@@ -66,14 +67,14 @@ def create_app(
 
     A `store` that is given is the caller's to own and to close. Without `loops` they are those that
     this machine can run; factories that are given by name are added to those. `plugins` are what
-    is installed and not disabled, and `hooks` those of the settings' files and the plugins. An
-    application that is mounted needs its lifespan run by the outer one.
+    is installed and not disabled, and `hooks` those of the settings' files and the plugins. Where
+    nobody runs its lifespan, it starts at its first request and ends with the event loop.
 
     Raises:
         ConfigurationError: the settings cannot work, or a plugin or a file of hooks is broken.
 
     """
-    settings = config or Settings()
+    settings = settings_of(config)
     settings.check()
     added = installed_plugins(settings) if plugins is None else plugins
     added.check()
@@ -120,6 +121,7 @@ def create_app(
         },
     )
     app.router.redirect_slashes = False
+    app.state.own_lifespan = OwnLifespan(app)
     app.state.hooks = hooks
     app.state.access = access
     return app
@@ -206,7 +208,7 @@ def _route(path: str, operations: Sequence[Operation]) -> Route:
     by_method = {operation.method: operation for operation in operations}
 
     async def endpoint(request: Request) -> Response:
-        service: Service = request.app.state.service
+        service = await service_of(request.app)
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         assert operation.handler is not None
         has_body = operation.body is not None
@@ -222,7 +224,7 @@ class StreamEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Streams until one side ends it."""
         request = Request(scope)
-        service: Service = request.app.state.service
+        service = await service_of(request.app)
         access: Access = request.app.state.access
         grant = grant_of_request(request)
         check_right(grant, "read")
@@ -260,7 +262,7 @@ async def _get_document(request: Request) -> Response:
 
 async def _get_metrics(request: Request) -> Response:
     check_right(grant_of_request(request), "measure")
-    metrics = request.app.state.service.metrics
+    metrics = (await service_of(request.app)).metrics
     if metrics is None:
         raise MissingExtraError("/metrics", "metrics")
     headers = {"cache-control": "no-store", "content-type": metrics.media_type}

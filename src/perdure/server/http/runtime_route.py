@@ -28,6 +28,7 @@ from perdure.runtimes.late import LateCall, OnLate
 from perdure.runtimes.link import Link, WireClosedError
 from perdure.server.access.principal import Grant
 from perdure.server.http.auth import Access, check_right, grant_of, grant_of_request
+from perdure.server.http.lifespan import service_of
 from perdure.server.http.session_route import answer
 from perdure.server.problem import Refused
 from perdure.server.runtime.remote import NameTakenError, RemoteSlot
@@ -71,7 +72,7 @@ class ConnectEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses before it accepts, or holds the link."""
-        service: Service = scope["app"].state.service
+        service = await service_of(scope["app"])
         access: Access = scope["app"].state.access
         grant = grant_of(scope)
         assert grant is not None
