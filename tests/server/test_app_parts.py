@@ -51,6 +51,16 @@ async def parts_of(client: Any, seq: int) -> list[dict[str, Any]]:
     return found
 
 
+async def test_a_text_is_elided_when_it_is_longer_than_64_kib_itself() -> None:
+    texts = [Text("x" * 65_536), Text("x" * 65_537), Text("\n" * 65_536)]
+    texts += [Text("x" * 65_536, provider="y" * 2000)]
+    async with serving() as (client, service):
+        await service.store.create_session("a/b", entries=[Message("user", texts)])
+        parts = await parts_of(client, 1)
+        assert [part.get("elided", False) for part in parts] == [False, True, True, True]
+        assert parts[1]["bytes"] == 65_537
+
+
 async def test_parts_above_the_bound_are_elided_and_whole_at_their_address() -> None:
     async with serving() as (client, service):
         await service.store.create_session("a/b", entries=[MESSAGE, RESULTS])

@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 from perdure.codec import StoredEntry, encode, splice
 
 MAX_INLINE_BYTES = 64 * 1024
-"""A part or a field whose JSON is above this is elided in pages and streams."""
+"""A part or a field whose JSON is above this is elided in pages and streams; of text, the text."""
 
 _NEVER_ELIDED = frozenset({"id", "type", "created_at", "parent_id"})
 
@@ -126,6 +126,8 @@ def _elide(part: Raw, href: str) -> bytes | Raw:
         fields = _decode_object(part)
     except _BROKEN:
         return part
+    if _is_small_text(part, fields):
+        return part
     shown = {name: raw for name, raw in fields.items() if len(raw) <= _MAX_KEPT_FIELD_BYTES}
     shown |= {
         "type": fields.get("type", Raw(b"null")),
@@ -139,6 +141,14 @@ def _elide(part: Raw, href: str) -> bytes | Raw:
         if len(nested) <= MAX_INLINE_BYTES:
             shown["parts"] = nested
     return msgspec.json.encode(shown)
+
+
+def _is_small_text(part: Raw, fields: dict[str, Raw]) -> bool:
+    """Whether only what stands around its text makes it exceed the bound."""
+    if _type_of(fields) not in {"text", "reasoning"}:
+        return False
+    text = fields.get("text", b"")
+    return len(text) - 2 <= MAX_INLINE_BYTES and len(part) - len(text) <= _MAX_KEPT_FIELD_BYTES
 
 
 def _content_size(part: Raw, fields: dict[str, Raw]) -> int:
