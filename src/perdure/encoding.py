@@ -49,6 +49,15 @@ def encode(value: object) -> bytes:
     return raw
 
 
+def kept(value: Any) -> Any:
+    """The value, or, where it cannot be written as JSON, a text that says why."""
+    try:
+        encode(value)
+    except AppendRejectedError as error:
+        return f"not kept: {error}"
+    return value
+
+
 def _is_plain(value: object) -> bool:
     """Whether it is a message of plain text, which nests nothing; most are."""
     if type(value) is not Message or value.provider is not None:

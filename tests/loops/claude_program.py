@@ -110,7 +110,9 @@ def main() -> None:
             if prompt == "wait":
                 text("Waiting.")
                 continue
-            if prompt.startswith("ask "):
+            if prompt == "ask oddly":
+                ask("half \ud83d")
+            elif prompt.startswith("ask "):
                 ask(prompt[4:])
             if prompt.startswith("delegate "):
                 delegate(prompt[9:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.loops.acp_update import read_call
+from perdure.loops.acp_update import read_call, read_update
 
 
 def diff_of(old: str, new: str) -> list[str]:
@@ -34,3 +34,21 @@ def test_a_diff_that_would_take_too_long_shows_both_sides() -> None:
     # the line of number 0 is the same, and belongs to what both begin with
     assert lines[:3] == ["--- file", "+++ file", f"@@ -3,{count - 1} +3,{count - 1} @@"]
     assert lines[3:] == [*(f"-{line}" for line in old[1:]), *(f"+{line}" for line in new[1:])]
+
+
+def test_an_update_that_breaks_the_protocol_costs_itself() -> None:
+    odd: list[object] = [None, [], {}, 5, ["x"], {"type": []}]
+    for field in ("status", "content", "rawInput", "_meta", "kind", "title", "toolCallId", "name"):
+        for value in odd:
+            for kind in ("tool_call", "tool_call_update", "agent_message_chunk"):
+                read_update({"sessionUpdate": kind, "toolCallId": "c", field: value})
+
+
+def test_output_that_is_nested_too_deeply_says_so() -> None:
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    told = read_call({"toolCallId": "c", "rawOutput": deep})
+    assert told is not None
+    assert told.output is not None
+    assert "nested more than" in told.output[0].text  # type: ignore[union-attr] # it is text

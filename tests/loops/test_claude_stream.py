@@ -132,3 +132,11 @@ async def test_it_does_not_wait_for_ever_for_an_agent_that_says_no_more(
     await house.rest()
     assert (await house.texts())[-1] == "Delegated."
     assert await house.ends() == [(sent.turn_id, "completed")]
+
+
+async def test_an_answer_gives_back_what_no_utf_8_can_spell(house: House) -> None:
+    await house.send("ask oddly")
+    await house.registry.answer(ID, await until_asked(house), approve=True)
+    await house.rest()
+    assert (await house.texts())[-1] == "Done."
+    assert "half" in (await the_result(house)).text

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.entry import Text
+from perdure.codec import seal
+from perdure.entry import Message, Text
 from perdure.errors import LoopError
 from perdure.loop import (
     Allowed,
@@ -241,6 +242,26 @@ def test_what_is_held_has_a_bound(time: Time, monkeypatch: pytest.MonkeyPatch) -
     other = new_order()
     for n in range(5):
         list(other.take(Said("x" * 5, message_id=str(n))))  # the one before is stored
+
+
+def test_what_cannot_be_stored_of_a_call_costs_itself(time: Time) -> None:
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    order = new_order()
+    events = [
+        event
+        for told in (
+            CallTold("a", name="t", arguments=deep, state="running", provider={"title": deep}),
+            CallTold("a", state="done", output=[Text("fine")], provider={"output": deep, "n": 1}),
+        )
+        for event in order.take(told)
+    ]
+    (message,) = [event for event in events if isinstance(event, MessageEnded)]
+    (result,) = [event.result for event in events if isinstance(event, ToolEnded)]
+    seal(Message("assistant", tuple(message.parts)))
+    seal(Message("tool", (result,)))
+    assert (result.text, result.provider["n"]) == ("fine", 1)
 
 
 def test_what_is_told_of_a_call_that_has_ended_is_no_other_call(time: Time) -> None:

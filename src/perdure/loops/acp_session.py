@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from acp import PROTOCOL_VERSION, RequestError
 from acp.connection import Connection
 from acp.meta import AGENT_METHODS, CLIENT_METHODS
@@ -24,7 +23,7 @@ from perdure.errors import LoopError
 from perdure.loop import Allowed
 from perdure.loops.acp_update import read_call, read_update
 from perdure.loops.agent_told import Asked, TurnOver
-from perdure.loops.command import Command, ended, read_message
+from perdure.loops.command import Command, ended, read_message, write_message
 from perdure.loops.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -243,7 +242,7 @@ class AcpSession:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Writes one message."""
-        await self._command.send(msgspec.json.encode(message))
+        await self._command.send(write_message(message))
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message that is no update; None when the agent has ended."""

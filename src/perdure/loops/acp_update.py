@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from perdure.encoding import encode
+from perdure.encoding import encode, kept
 from perdure.entry import File, Json, Text
 from perdure.loops.agent_told import CallState, CallTold, Said
 
@@ -59,13 +59,14 @@ def read_call(call: Mapping[str, Any], *, is_first: bool = False) -> CallTold | 
     raw = call.get("rawOutput")
     parts = _parts(output) if isinstance(output, list) else None
     if not parts and raw is not None and not _streamed(call):
-        parts = [Text(raw if isinstance(raw, str) else encode(raw).decode())]
-    state = _STATES.get(call.get("status"))
-    kept: dict[str, Json] = {
+        parts = [Text(raw if isinstance(raw, str) else encode(kept(raw)).decode())]
+    status = call.get("status")
+    state = _STATES.get(status) if isinstance(status, str) else None
+    extra: dict[str, Json] = {
         mine: call[theirs] for theirs, mine in _KEPT.items() if call.get(theirs) is not None
     }
     if isinstance(output, list) and any(_is_diff(each) for each in output):
-        kept["content"] = output
+        extra["content"] = output
     return CallTold(
         call_id,
         is_first=is_first,
@@ -75,7 +76,7 @@ def read_call(call: Mapping[str, Any], *, is_first: bool = False) -> CallTold | 
         is_whole=not is_first and isinstance(output, list),
         output=parts,
         more=_streamed(call),
-        provider=kept or None,
+        provider=extra or None,
     )
 
 

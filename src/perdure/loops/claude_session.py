@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from perdure.clock import new_id
+from perdure.encoding import kept
 from perdure.entry import File, Json, Text, ToolCall
 from perdure.errors import LoopError
 from perdure.loop import Allowed, Refused
 from perdure.loops.agent_told import Asked, CallTold, Said, TurnOver
-from perdure.loops.command import Command, ended, read_message
+from perdure.loops.command import Command, ended, read_message, write_message
 from perdure.loops.inbox import Inbox
 
 log = logging.getLogger(__name__)
@@ -148,7 +147,7 @@ class ClaudeSession:
 
     async def _say(self, message: Mapping[str, Any]) -> None:
         with suppress(ConnectionError):  # the end of its output tells of its end
-            await self._command.send(msgspec.json.encode(message))
+            await self._command.send(write_message(message))
 
     async def _control(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Asks it; LoopError where it refuses or ends."""
@@ -290,7 +289,7 @@ def _call(call_id: Any, call: Mapping[str, Any]) -> CallTold:
 
 def _asked_by_another(call_id: str, reason: str | None, call: Mapping[str, Any]) -> Asked:
     told = "an agent that it started asks" + (f": {reason}" if reason else "")
-    return Asked(call_id, told, ToolCall(call_id, str(call["name"]), call["input"]))
+    return Asked(call_id, told, ToolCall(call_id, str(call["name"]), kept(call["input"])))
 
 
 def _agents(tasks: Any) -> set[str]:

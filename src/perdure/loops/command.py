@@ -246,6 +246,14 @@ def read_message(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def write_message(message: object) -> bytes:
+    """The line of a message; a lone surrogate goes back as it came."""
+    try:
+        return msgspec.json.encode(message)
+    except UnicodeEncodeError:
+        return json.dumps(message).encode()
+
+
 def ended(command: Command) -> str:
     """How an agent's command ended before its turn did, for a person to read."""
     status = command.status

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from perdure.clock import monotonic
+from perdure.encoding import kept
 from perdure.entry import File, Json, Part, Reasoning, Text, ToolCall, ToolResult
 from perdure.errors import LoopError
 from perdure.loop import (
@@ -152,9 +153,9 @@ class Call:
             return self.stored
         told = self._told
         known = told.provider or {}
-        kept = {name: known[name] for name in ("title", "kind") if name in known}
+        shown = {name: kept(known[name]) for name in ("title", "kind") if name in known}
         name = told.name or _UNNAMED
-        return ToolCall(self.call_id, name, told.arguments, provider=kept or None)
+        return ToolCall(self.call_id, name, kept(told.arguments), provider=shown or None)
 
     def progress(self) -> Iterator[LoopEvent]:
         """What is new of a stored call."""
@@ -172,8 +173,9 @@ class Call:
         told, stored = self._told, self.stored
         assert stored is not None
         provider: dict[str, Json] = dict(told.provider or {})
-        if told.arguments != stored.arguments:
-            provider["input"] = told.arguments
+        provider = {name: kept(value) for name, value in provider.items()}
+        if (arguments := kept(told.arguments)) != stored.arguments:
+            provider["input"] = arguments
         parts: tuple[Text | File, ...] = tuple(told.output or ())
         if self._more:
             parts = (*parts, Text("".join(self._more)))

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from perdure.encoding import encode
 from perdure.entry import Json
-from perdure.errors import AppendRejectedError
 from perdure.hook import HookEvent, HookOutcome, OnFailure
 from perdure.server.hook.wire import wire_of
 
@@ -85,12 +84,3 @@ class Handler(Protocol):
     async def run(self, fired: Fired) -> Ran:
         """Asks it. Whatever goes wrong in it is a failure in what this returns."""
         ...
-
-
-def kept(value: Json) -> Json:
-    """The value, or why a fact cannot keep it."""
-    try:
-        encode(value)
-    except AppendRejectedError as error:
-        return f"not kept: {error}"
-    return value

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from perdure.clock import monotonic
 from perdure.completion import complete
+from perdure.encoding import kept
 from perdure.entry import Json
 from perdure.fact import HookRan
 from perdure.hook import (
@@ -38,7 +39,7 @@ from perdure.hook import (
     UserPromptSubmit,
 )
 from perdure.server.hook.answer import refusal
-from perdure.server.hook.handler import Fired, Handler, Ran, kept
+from perdure.server.hook.handler import Fired, Handler, Ran
 from perdure.server.hook.matcher import subjects_of
 from perdure.server.hook.merge import merge
 
