@@ -55,7 +55,27 @@ def test_it_finds_the_server_of_this_folder_by_its_settings(
         assert status == 0
         assert "session s, turn" in out
 
+        status, out, err = perdure("change", "watch", "--cron", "0 9 * * *", "--zone", "Asia/Tokyo")
+        assert (status, err) == (0, "")
+        assert out == "watch: paused\n  At 09:00 every day (Asia/Tokyo), into session s\n"
+        perdure("resume", "watch")
+        status, out, _ = perdure("change", "watch", "--text", "bye", "--overlap", "skip")
+        assert re.findall(r"due .* (09:00:00\+09:00)\n", out) == ["09:00:00+09:00"] * 5
+        _, out, _ = perdure("ls")
+        assert " 09:00:00+09:00 " in out.splitlines()[-1]
+        _, out, _ = perdure("show", "watch")
+        assert re.search(r"\+09:00 (started|succeeded) session s", out)
+        _, out, _ = perdure("show", "watch", "--json")
+        look = json.loads(out)
+        assert (look["parts"][0]["text"], look["overlap"], look["deadline_s"]) == (
+            "bye",
+            "skip",
+            600,
+        )
+
         for arguments, code, says in (
+            (("change", "watch"), 2, "there is nothing to change"),
+            (("change", "none", "--text", "x"), 1, "there is no routine 'none'"),
             (("next", "--cron", "61 * * * *"), 2, "the minute field of '61 * * * *'"),
             (("show", "none"), 1, "there is no routine 'none'"),
             (("add", "watch", "else", "--every", "60"), 1, "exists and does something else"),

@@ -40,7 +40,8 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
             )
             assert (ran.returncode, ran.stderr) == (0, ""), line
             said.append(ran.stdout)
-        made, following, listed, shown, run, paused, resumed, removed = said
+        made, following, listed, shown, run, changed, paused, resumed, removed = said
+        assert "At 09:30 on Monday through Friday (Europe/Berlin)" in changed
         assert "morning: enabled" in made
         assert made.count("due") == 5
         assert len(following.splitlines()) == 6

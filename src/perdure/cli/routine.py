@@ -7,11 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from perdure.cli.remote import Remote, add_server_to, segment
-from perdure.cli.render import local_time
 from perdure.cli.terminal import Terminal, one_line
 from perdure.errors import ConfigurationError
 
@@ -27,6 +28,7 @@ def add_to(verbs: Any) -> None:
     verb = verbs.add_parser("routine", help="schedules that send messages, of a running server")
     actions = verb.add_subparsers(metavar="ACTION", required=True)
     _add_add(actions)
+    _add_change(actions)
     named: Sequence[tuple[str, str, Callable[..., int]]] = (
         ("show", "what it does, when it is due next, and its last runs", _show),
         ("pause", "let it rest; what would be due meanwhile is not", _pause),
@@ -51,8 +53,8 @@ def add_to(verbs: Any) -> None:
     following.set_defaults(run=_next)
 
 
-def _add_schedule(action: argparse.ArgumentParser) -> None:
-    when = action.add_mutually_exclusive_group(required=True)
+def _add_schedule(action: argparse.ArgumentParser, *, required: bool = True) -> None:
+    when = action.add_mutually_exclusive_group(required=required)
     when.add_argument("--cron", metavar="EXPRESSION", help="five fields, as in crontab(5)")
     when.add_argument("--every", metavar="SPAN", help="90s, 15m, 2h, 1d")
     when.add_argument("--at", metavar="TIME", help="once: 2026-12-24T18:00, +01:00 if need be")
@@ -66,6 +68,23 @@ def _add_add(actions: Any) -> None:
     add.add_argument("routine_id", metavar="NAME")
     add.add_argument("text", metavar="TEXT", help="the message that it sends; -: standard input")
     _add_schedule(add)
+    _add_how(add)
+    add.add_argument("--paused", action="store_true", help="let it rest at first")
+    add_server_to(add)
+    add.set_defaults(run=_add)
+
+
+def _add_change(actions: Any) -> None:
+    change = actions.add_parser("change", help="change what is given, from now on")
+    change.add_argument("routine_id", metavar="NAME")
+    change.add_argument("--text", metavar="TEXT", help="the message; -: standard input")
+    _add_schedule(change, required=False)
+    _add_how(change)
+    add_server_to(change)
+    change.set_defaults(run=_change)
+
+
+def _add_how(add: argparse.ArgumentParser) -> None:
     add.add_argument("--session", metavar="ID", help="where it sends it; made if need be (NAME)")
     add.add_argument("--new-session", action="store_true", help="a new session for each run")
     add.add_argument("--fork-of", metavar="ID", help="with --new-session: forks of this one")
@@ -85,9 +104,6 @@ def _add_add(actions: Any) -> None:
     add.add_argument(
         "--resends", metavar="NUMBER", type=int, help="send an interrupted turn again so often (0)"
     )
-    add.add_argument("--paused", action="store_true", help="let it rest at first")
-    add_server_to(add)
-    add.set_defaults(run=_add)
 
 
 def _span(text: str | None, name: str) -> float | None:
@@ -120,11 +136,10 @@ def _schedule(options: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in wanted.items() if value is not None}
 
 
-def _add(options: argparse.Namespace, terminal: Terminal) -> int:
-    text = sys.stdin.read() if options.text == "-" else options.text
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What was given of a routine, by the names that the API has."""
     wanted = {
-        "routine_id": options.routine_id,
-        "text": text,
+        "text": sys.stdin.read() if options.text == "-" else options.text,
         "session_id": options.session,
         "new_session": options.new_session or None,
         "fork_of": options.fork_of,
@@ -134,11 +149,24 @@ def _add(options: argparse.Namespace, terminal: Terminal) -> int:
         "deadline_s": _span(options.deadline, "deadline"),
         "jitter_s": _span(options.jitter, "jitter"),
         "resends": options.resends,
-        "status": "paused" if options.paused else None,
     }
-    body = {key: value for key, value in wanted.items() if value is not None}
-    look = Remote(options.server).ask("POST", _ROUTINES, body | _schedule(options))
-    _say(look, terminal)
+    return {key: value for key, value in wanted.items() if value is not None} | _schedule(options)
+
+
+def _add(options: argparse.Namespace, terminal: Terminal) -> int:
+    body = {"routine_id": options.routine_id} | _given(options)
+    if options.paused:
+        body["status"] = "paused"
+    _say(Remote(options.server).ask("POST", _ROUTINES, body), terminal)
+    return 0
+
+
+def _change(options: argparse.Namespace, terminal: Terminal) -> int:
+    wanted = _given(options)
+    if not wanted:
+        raise ConfigurationError("there is nothing to change: perdure routine change --help")
+    place = f"{_ROUTINES}/{segment(options.routine_id)}"
+    _say(Remote(options.server).ask("PATCH", place, wanted), terminal)
     return 0
 
 
@@ -169,11 +197,15 @@ def _list(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _next_of(look: dict[str, Any]) -> str:
-    return _time(look["next_due"][0]) if look["next_due"] else "-"
+    return _time(look["next_due"][0], look["zone"]) if look["next_due"] else "-"
 
 
-def _time(text: str) -> str:
-    return local_time(datetime.fromisoformat(text))
+def _time(text: str, zone: str) -> str:
+    """A time by the clocks of a routine's zone, with what these differ from UTC."""
+    stamp = datetime.fromisoformat(text)
+    with suppress(ZoneInfoNotFoundError, ValueError, OSError, OverflowError):
+        stamp = stamp.astimezone(ZoneInfo(zone))
+    return stamp.isoformat(" ", "seconds")
 
 
 def _say(look: dict[str, Any], terminal: Terminal) -> None:
@@ -183,7 +215,7 @@ def _say(look: dict[str, Any], terminal: Terminal) -> None:
         terminal.say(f"  {one_line(look['why'])}")
     terminal.say(f"  {one_line(look['says'])}, into {one_line(where)}")
     for due in look["next_due"]:
-        terminal.say(f"  due {_time(due)}")
+        terminal.say(f"  due {_time(due, look['zone'])}")
 
 
 def _show(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -196,15 +228,15 @@ def _show(options: argparse.Namespace, terminal: Terminal) -> int:
         return 0
     _say(look, terminal)
     for run in page["runs"]:
-        _say_run(run, terminal)
+        _say_run(run, look["zone"], terminal)
     return 0
 
 
-def _say_run(run: dict[str, Any], terminal: Terminal) -> None:
-    line = f"{_time(run['due_at'])}  {run['status']}"
+def _say_run(run: dict[str, Any], zone: str, terminal: Terminal) -> None:
+    line = f"{_time(run['due_at'], zone)}  {run['status']}"
     if run["until_at"]:
         count = "many" if run["count"] is None else run["count"]
-        line += f": {count} due times, until {_time(run['until_at'])}"
+        line += f": {count} due times, until {_time(run['until_at'], zone)}"
     if run["turn_id"]:
         line += f"  session {run['session_id']}, turn {run['turn_id']}"
     terminal.say("  " + one_line(line + (f"  ({run['why']})" if run["why"] else "")))
@@ -225,9 +257,9 @@ def _resume(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _run(options: argparse.Namespace, terminal: Terminal) -> int:
-    place = f"{_ROUTINES}/{segment(options.routine_id)}/run"
-    run = Remote(options.server).ask("POST", place, {})
-    _say_run(run, terminal)
+    remote, place = Remote(options.server), f"{_ROUTINES}/{segment(options.routine_id)}"
+    run = remote.ask("POST", f"{place}/run", {})
+    _say_run(run, remote.ask("GET", place)["zone"], terminal)
     return 1 if run["status"] == "failed" else 0
 
 
@@ -241,5 +273,5 @@ def _next(options: argparse.Namespace, terminal: Terminal) -> int:
     found = Remote(options.server).ask("POST", f"{_ROUTINES}/preview", _schedule(options))
     terminal.say(one_line(found["says"]))
     for local in found["local"]:
-        terminal.say(f"  {local}")
+        terminal.say(f"  {local.replace('T', ' ')}")
     return 0
