@@ -44,7 +44,11 @@ async def test_a_routine_is_made_looked_at_listed_changed_and_deleted() -> None:
 
         changed = await http.patch("/v1/routines/r", json={"cron": "30 8 * * *", "jitter_s": 60})
         assert (changed.json()["cron"], changed.json()["jitter_s"]) == ("30 8 * * *", 60)
-        assert changed.json()["zone"] == "UTC"
+        assert changed.json()["says"] == "At 08:30 every day (Europe/Berlin)"
+        at = (await http.patch("/v1/routines/r", json={"at": "2099-07-01T09:00:00"})).json()
+        assert (at["at"], at["zone"]) == ("2099-07-01T07:00:00Z", "Europe/Berlin")
+        utc = (await http.patch("/v1/routines/r", json={"cron": "0 9 * * *", "zone": "UTC"})).json()
+        assert utc["says"] == "At 09:00 every day (UTC)"
         paused = (await http.patch("/v1/routines/r", json={"status": "paused"})).json()
         assert (paused["status"], paused["next_due"]) == ("paused", [])
         assert (await http.patch("/v1/routines/r", json={"status": "enabled"})).json()["next_due"]

@@ -117,15 +117,17 @@ def check_routine_id(routine_id: str) -> str:
     return routine_id
 
 
-def make_schedule(wanted: Wanted, now: datetime) -> Schedule:
+def make_schedule(wanted: Wanted, now: datetime, zone_name: str = "UTC") -> Schedule:
     """The schedule that was written; an interval begins now where it does not say.
+
+    `zone_name` is the zone where none was written.
 
     Raises:
         InvalidRoutineError: it is none.
 
     """
-    given = wanted.given(*_SCHEDULE)
-    zone = find_zone(given.get("zone", "UTC"))
+    given = {"zone": zone_name} | wanted.given(*_SCHEDULE)
+    zone = find_zone(given["zone"])
     for name in ("starts_at", "at"):
         moment = given.get(name)
         if moment is not None:
@@ -148,8 +150,8 @@ def define(
 ) -> Definition:
     """The definition that was written: a new one, or a change of `base`.
 
-    A schedule, and a message, is replaced as a whole. Whether there is such a session or loop is
-    not looked at.
+    A schedule, and a message, is replaced as a whole; its zone stays unless another is given.
+    Whether there is such a session or loop is not looked at.
 
     Raises:
         InvalidRoutineError: a field is missing or wrong, and which.
@@ -160,7 +162,7 @@ def define(
     if base is not None and list(given) == ["zone"]:
         made = replace(made, zone=find_zone(given["zone"]).key)
     elif given or base is None:
-        schedule = make_schedule(wanted, now)
+        schedule = make_schedule(wanted, now, base.zone if base is not None else "UTC")
         made = replace(made, **asdict(schedule))
     if wanted.given(*_MESSAGE) or base is None:
         made = replace(made, parts=_message(wanted))
