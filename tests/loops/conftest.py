@@ -9,6 +9,7 @@ import pytest
 
 from perdure.loops.model import Model
 from tests.loops.handmade import ask, collect
+from tests.loops.modelling import NAMES, Make, maker
 from tests.provider.mock import Provider, recording, running_mock
 
 
@@ -32,3 +33,15 @@ async def warm_up(url: str) -> None:
 async def provider(mock_url: str) -> AsyncIterator[Provider]:
     async with recording(mock_url) as running:
         yield running
+
+
+@pytest.fixture(params=list(NAMES))
+def protocol(request: pytest.FixtureRequest) -> str:
+    name = request.param
+    assert isinstance(name, str)
+    return name
+
+
+@pytest.fixture
+def model(provider: Provider, protocol: str) -> Make:
+    return maker(provider, protocol)

@@ -18,7 +18,7 @@ from perdure.loops.approving import approving
 from perdure.stores.memory import MemoryStore
 from perdure.tree import Tree
 from perdure.view import model_view
-from tests.loops.test_model import calls
+from tests.loops.modelling import calls
 from tests.loops.test_pydantic_agent import answer, model_of
 from tests.provider.mock import Provider
 from tests.server.house import ID, House, Loops

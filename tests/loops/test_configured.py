@@ -16,7 +16,7 @@ from perdure.loops.approving import approving
 from perdure.loops.configured import KINDS, make_configured, parse_loops
 from perdure.loops.vendor import vendors
 from tests.loops.handmade import Context, ask, collect
-from tests.loops.test_model import calls
+from tests.loops.modelling import calls
 from tests.provider.mock import Provider
 
 MODULE = '''

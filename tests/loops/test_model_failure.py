@@ -17,7 +17,7 @@ from perdure.loop import LoopEvent, MessageDelta, MessageEnded, Notice, ToolEnde
 from perdure.loops.model import Model
 from perdure.loops.retry import MOST_S, wait_before
 from tests.loops.handmade import Context, ask, collect
-from tests.loops.test_model import until_failure
+from tests.loops.modelling import until_failure
 from tests.provider.mock import Provider, event_stream, quiet
 
 GPT, MINI, CLAUDE = "openai-chat:gpt-5", "openai-chat:gpt-5-mini", "anthropic:claude-sonnet-5-5"

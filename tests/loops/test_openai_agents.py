@@ -37,7 +37,7 @@ from perdure.loops import OpenAIAgent, current_call
 from perdure.loops.openai_items import to_items
 from perdure.stores.memory import MemoryStore
 from tests.loops.handmade import ask, collect
-from tests.loops.test_model import calls, shown, stored
+from tests.loops.modelling import calls, shown, stored
 from tests.loops.test_pydantic_agent import Around, answer, kinds, results
 from tests.provider.mock import Provider
 

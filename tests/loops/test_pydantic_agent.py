@@ -35,7 +35,7 @@ from perdure.loop import (
 from perdure.loops import PydanticAgent, current_call
 from perdure.stores.memory import MemoryStore
 from tests.loops.handmade import Context, ask, collect
-from tests.loops.test_model import calls, shown, stored
+from tests.loops.modelling import calls, shown, stored
 from tests.provider.mock import Provider
 
 

@@ -1,24 +1,20 @@
-"""A workflow runs its steps in order, tries them again under a budget, and does what it is told."""
+"""A workflow runs its steps in order, and tries them again under a budget."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from pathlib import Path
 
 import pytest
 
 from perdure.codec import import_entry
 from perdure.errors import (
     InvalidWorkflowError,
-    StepNotFoundError,
     UnrecoverableError,
     WorkflowConflictError,
     WorkflowExistsError,
     WorkflowNotFoundError,
 )
 from perdure.fact import TurnStarted
-from perdure.server.workflow.look import WorkflowBrief, WorkflowLook
 from perdure.stores.memory import MemoryStore
 from perdure.workflow import Check, Input, Retry, Workflow
 from tests.crash.step_loop import step_loop
@@ -29,12 +25,11 @@ from tests.server.workflow_house import (
     ONCE,
     SAYS_WHY,
     SECOND_TIME,
-    WorkflowHouse,
+    brief,
     living,
     move,
     step,
     timed,
-    until,
 )
 
 
@@ -204,119 +199,6 @@ async def test_a_compensation_step_is_not_run_where_nothing_failed() -> None:
         assert await house.said() == {"a": "completed", "undo": "pending"}
 
 
-async def test_a_paused_workflow_starts_nothing_until_it_is_resumed() -> None:
-    async with living(MemoryStore()) as house:
-        await house.start(step("a", HANG), step("b"))
-        look = await house.workflows.pause("w", why="lunch", by="anna")
-        assert (look.status, look.why) == ("paused", "lunch")
-        await house.house.registry.stop(str((await house.of("a")).attempts[0].session_id))
-        await house.rest()
-        await house.workflows.skip("w", "a", reason="never mind")
-        await house.rest()
-        assert await house.said() == {"a": "skipped", "b": "pending"}
-
-
-async def test_a_pause_survives_a_restart() -> None:
-    store = MemoryStore()
-    async with living(store) as house:
-        await house.start(step("a", approve=True), step("b"))
-        await house.workflows.pause("w")
-        await house.workflows.answer("w", "a", approve=True)
-        await house.rest()
-    async with living(store) as house:
-        assert await house.said() == {"a": "pending", "b": "pending"}
-        await house.workflows.resume("w")
-        await house.rest()
-        assert (await house.look()).status == "completed"
-
-
-async def test_an_approval_is_waited_for_and_a_refusal_fails_the_step() -> None:
-    async with living(MemoryStore()) as house:
-        look = await house.start(step("a"), step("b", approve=True), step("c", after=["a"]))
-        assert look.status == "waiting"
-        assert await house.said() == {"a": "completed", "b": "waiting", "c": "completed"}
-        with pytest.raises(WorkflowConflictError, match="does not wait"):
-            await house.workflows.answer("w", "a", approve=True)
-        await house.workflows.answer("w", "b", approve=False, reason="not today", by="anna")
-        await house.rest()
-        b = await house.of("b")
-        assert (b.status, b.reason, b.cause, b.attempts) == ("failed", "rejected", "not today", ())
-        assert [(each.answer, each.by) for each in b.answers] == [("reject", "anna")]
-        await house.workflows.retry("w", "b")
-        await house.rest()
-        assert (await house.look()).status == "waiting", "it is asked for again"
-        await house.workflows.answer("w", "b", approve=True)
-        await house.rest()
-        assert (await house.look()).status == "completed"
-
-
-async def test_cancelling_stops_what_runs_and_is_the_end() -> None:
-    async with living(MemoryStore()) as house:
-        await house.start(step("a", HANG), step("b", HANG, after=[]), step("c"))
-        await house.workflows.cancel("w", why="enough")
-        await house.rest()
-        look = await house.look()
-        assert (look.status, look.why) == ("cancelled", "enough")
-        assert await house.reasons("a") == await house.reasons("b") == ["stopped"]
-        with pytest.raises(WorkflowConflictError, match="is cancelled"):
-            await house.workflows.resume("w")
-        again = await house.workflows.cancel("w")
-        assert again.status == "cancelled"
-
-
-async def test_cancelling_ends_a_check_that_runs(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    check = Check(command=f"echo $$ > {pid}; exec sleep 600")
-    async with living(MemoryStore()) as house:
-        workflow = Workflow("w", [step("a", check=check)])
-        await house.workflows.create(workflow, workflow_id="w")
-        await until(lambda: written(pid) != "")
-        await house.workflows.cancel("w")
-        await until(lambda: not len(house.keeper))
-        assert (await house.look()).status == "cancelled"
-        assert await house.reasons("a") == ["stopped"]
-        assert not is_alive(int(written(pid)))
-
-
-async def test_a_server_that_ends_ends_its_checks_and_the_next_one_checks_again(
-    tmp_path: Path,
-) -> None:
-    ran = tmp_path / "ran"
-    check = Check(command=f"echo x >> {ran}; [ $(wc -l < {ran}) = 2 ] || exec sleep 600")
-    store = MemoryStore()
-    async with asyncio.timeout(30):
-        async with living(store) as house:
-            workflow = Workflow("w", [step("a", check=check)])
-            await house.workflows.create(workflow, workflow_id="w")
-            await until(lambda: written(ran) != "")
-            (task,) = house.keeper.find_kept("w").checks.values()
-            house.rest = until_now  # type: ignore[method-assign]  # it does not end by itself
-        assert task.cancelled()
-        async with living(store) as house:
-            assert (await house.look()).status == "completed"
-    assert attempts_of(await house.look()) == 1
-    assert written(ran) == "x\nx\n"
-
-
-def written(path: Path) -> str:
-    """What is in a file; nothing, where it is not there."""
-    return path.read_text() if path.exists() else ""
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there."""
-    return Path(f"/proc/{pid}").exists()
-
-
-async def until_now() -> None:
-    """Waits for nothing."""
-
-
-def attempts_of(look: WorkflowLook) -> int:
-    """How many attempts there were."""
-    return sum(len(each.attempts) for each in look.steps)
-
-
 async def test_a_workflow_that_cannot_be_read_is_shown_as_such_and_stops_no_other() -> None:
     store = MemoryStore()
     async with living(store) as house:
@@ -334,51 +216,6 @@ async def test_a_workflow_that_cannot_be_read_is_shown_as_such_and_stops_no_othe
         await house.workflows.create(other, workflow_id="x")
         await house.rest()
         assert (await house.workflows.look("x")).status == "completed"
-
-
-async def test_a_cancelled_workflow_is_cancelled_by_the_next_process_too() -> None:
-    store = MemoryStore()
-    async with living(store) as house:
-        await house.start(step("a", HANG))
-        house.keeper.call = lambda *given, **options: None  # the process ends before it acts
-        await house.workflows.cancel("w")
-    async with living(store) as house:
-        assert (await house.look()).status == "cancelled"
-
-
-async def test_a_retry_from_a_step_runs_it_and_what_follows_with_a_fresh_budget() -> None:
-    async with living(MemoryStore()) as house:
-        await house.start(step("a"), step("b"), step("c"), step("d", after=[]))
-        await house.workflows.retry("w", "b")
-        await house.rest()
-        assert (await house.look()).status == "completed"
-        counts = {each.step: len(each.attempts) for each in (await house.look()).steps}
-        assert counts == {"a": 1, "b": 2, "c": 2, "d": 1}
-        assert "A retry is not a rollback" in (await house.prompts("b"))[1]
-
-
-async def test_what_runs_or_never_ran_is_not_retried() -> None:
-    async with living(MemoryStore()) as house:
-        await house.start(step("a", HANG), step("b"))
-        for name, status in (("a", "running"), ("b", "pending")):
-            with pytest.raises(WorkflowConflictError, match=status):
-                await house.workflows.retry("w", name)
-        with pytest.raises(StepNotFoundError, match="there is no step 'z'; there are a, b"):
-            await house.workflows.retry("w", "z")
-        with pytest.raises(WorkflowConflictError, match="running"):
-            await house.workflows.skip("w", "a", reason="no")
-
-
-async def test_a_skipped_step_gives_nothing_and_holds_up_nothing() -> None:
-    text = "{% if steps.a.skipped %}without it{% else %}{{ steps.a.output }}{% endif %}"
-    async with living(MemoryStore()) as house:
-        await house.start(step("a", FAIL, retry=ONCE), step("b", text))
-        assert (await house.look()).status == "failed"
-        await house.workflows.skip("w", "a", reason="not needed", by="anna")
-        await house.rest()
-        assert (await house.look()).status == "completed"
-        assert await house.prompts("b") == ["without it"]
-        assert (await house.of("a")).answers[0].reason == "not needed"
 
 
 async def test_a_template_that_fails_with_what_a_step_said_is_not_tried_again() -> None:
@@ -506,11 +343,6 @@ async def test_a_start_keeps_only_what_is_not_over_and_reads_no_other_journal() 
     assert set(reads) == {"w7"}
 
 
-async def brief(house: WorkflowHouse) -> WorkflowBrief:
-    (found,), _ = await house.workflows.list()
-    return found
-
-
 async def test_a_listing_says_that_a_workflow_waits_also_in_the_next_process() -> None:
     store = MemoryStore()
     steps = (step("a"), step("b", approve=True), step("c", HANG, after=["a"], retry=ONCE))
@@ -563,28 +395,3 @@ async def test_what_was_refused_after_an_attempt_is_compensated() -> None:
         await house.workflows.answer("w", "a", approve=False)
         await house.rest()
         assert await house.said() == {"a": "failed", "undo": "completed"}
-
-
-async def test_a_cancelled_workflow_goes_on_at_a_step_that_it_never_came_to() -> None:
-    async with living(MemoryStore()) as house:
-        await house.start(step("a"), step("b", approve=True), step("c"))
-        await house.workflows.cancel("w")
-        await house.rest()
-        assert (await house.look()).status == "cancelled"
-        await house.workflows.retry("w", "b")
-        await house.rest()
-        assert (await brief(house)).status == "waiting"
-        await house.workflows.answer("w", "b", approve=True)
-        await house.rest()
-        assert await house.said() == {"a": "completed", "b": "completed", "c": "completed"}
-        assert await house.reasons("a") == ["completed"]
-
-
-async def test_in_a_cancelled_workflow_nothing_is_said_to_be_tried_again() -> None:
-    async with timed(), living(MemoryStore()) as house:
-        await house.start(step("a", FAIL, retry=Retry(attempts=3, wait_s=100)))
-        assert await house.said() == {"a": "retrying"}
-        await house.workflows.cancel("w")
-        await house.rest()
-        a = await house.of("a")
-        assert (a.status, a.reason, a.retry_at) == ("failed", "failed", None)

@@ -16,7 +16,7 @@ from perdure.server.runtime.runtimes import Runtimes
 from perdure.server.session.limit import Limits
 from perdure.server.session.port import takes_commands
 from perdure.server.workflow.check import CheckedTurn, Functions
-from perdure.server.workflow.look import StepLook, WorkflowLook
+from perdure.server.workflow.look import StepLook, WorkflowBrief, WorkflowLook
 from perdure.server.workflow.registry import WorkflowRegistry
 from perdure.server.workflow.workspace import Workspaces
 from perdure.testing import ManualClock
@@ -163,3 +163,8 @@ async def timed() -> AsyncIterator[ManualClock]:
     manual = ManualClock(START)
     with clock.use(manual):
         yield manual
+
+
+async def brief(house: WorkflowHouse) -> WorkflowBrief:
+    (found,), _ = await house.workflows.list()
+    return found
