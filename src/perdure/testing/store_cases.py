@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
 
 import pytest
 
 from perdure.codec import Entry, StoredEntry, seal
 from perdure.entry import Message, Text
-from perdure.store import SessionStore
+from perdure.errors import SessionNotFoundError
+from perdure.store import Session, Store
 
 STAMP = "2026-01-02T03:04:05.678901Z"
 MADE_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
@@ -47,6 +50,39 @@ def raws(entries: Sequence[StoredEntry | Entry]) -> list[bytes]:
     return [entry.raw for entry in entries]
 
 
+class OpenStore(Store, Protocol):
+    """What a suite is given: a store that is closed when it is left."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def session_verbs(store: Store, session_id: str) -> list[Callable[[], Awaitable[object]]]:
+    """`load_session`, if the store has it: it is no verb of the contract, and keeps to it."""
+    load_session = getattr(store, "load_session", None)
+    return [] if load_session is None else [lambda: load_session(session_id)]
+
+
+async def check_session(store: Store, session: Session) -> None:
+    """Checks that the store has this session, and says so where it can say it."""
+    await store.load_entries(session.id)
+    for verb in session_verbs(store, session.id):
+        assert await verb() == session
+
+
+async def check_no_session(store: Store, session_id: str) -> None:
+    """Checks that the store has no session of this id."""
+    for verb in (lambda: store.load_entries(session_id), *session_verbs(store, session_id)):
+        with pytest.raises(SessionNotFoundError):
+            await verb()
+
+
 class StoreCases(ABC):
     """How to open a store; what a contract's cases are methods of."""
 
@@ -54,10 +90,10 @@ class StoreCases(ABC):
     """Whether a store that is opened again at the same path shows what was stored there."""
 
     @abstractmethod
-    async def open_store(self, path: Path) -> SessionStore:
+    async def open_store(self, path: Path) -> OpenStore:
         """Opens the store that lives under `path`, an empty folder at first."""
 
-    async def open_again(self, path: Path) -> SessionStore:
+    async def open_again(self, path: Path) -> OpenStore:
         """Opens a store that was closed once more; skips the case where nothing outlives it."""
         if not self.durable:
             pytest.skip("this store keeps nothing when it is closed")
