@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.entry import Message
+from perdure.entry import Message, Text, ToolCall, ToolResult
 from perdure.errors import HookRefusedError, PerdureError
 from perdure.fact import HookRan, TurnEnded
 from perdure.hook import SessionStart, Stop, UserPromptSubmit
+from perdure.loop import CallWaits, LoopContext, LoopEvent, MessageEnded, ToolEnded, Waits
 from perdure.loops.shell import Shell
 from perdure.plugin import Plugin, Plugins
 from perdure.server.hook.hooks import MAX_GO_ONS
@@ -43,9 +44,13 @@ def around(
 
 @asynccontextmanager
 async def housed(
-    store: JournalStore, folder: Path, tools: Any = None, **events: Any
+    store: JournalStore,
+    folder: Path,
+    tools: Any = None,
+    loops: Loops | None = None,
+    **events: Any,
 ) -> AsyncIterator[House]:
-    house = House(store, surroundings=around(folder, tools, events))
+    house = House(store, loops, surroundings=around(folder, tools, events))
     await house.create()
     try:
         yield house
@@ -408,3 +413,39 @@ async def test_a_loop_that_runs_commands_does_not_run_one_again_for_a_hook(
     assert (tmp_path / "ran").read_text() == "once\n"
     assert len(await ran(house)) == MAX_GO_ONS + 1
     await house.close()
+
+
+async def pays_each_time(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
+    """A loop each of whose runs makes a call that may have to wait."""
+    for call_id in context.answers:
+        yield ToolEnded(ToolResult(call_id, (Text("paid"),), name="pay"))
+        return
+    call = ToolCall(f"pay-{len(await context.messages())}", "pay", {})
+    yield MessageEnded((call,))
+    assert isinstance(await context.permit(call), Waits)
+    yield CallWaits(call.call_id)
+
+
+async def test_a_stop_hook_is_told_that_the_turn_goes_on_also_after_an_approval(
+    store: JournalStore, tmp_path: Path
+) -> None:
+    ask = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
+    asks = command(f"echo '{json.dumps({'hookSpecificOutput': ask})}'")
+    stops = command("cat >> stops; echo more >&2; exit 2")
+    loops = Loops(lambda: pays_each_time)
+    async with housed(
+        store, tmp_path, loops=loops, PreToolUse=[group(asks)], Stop=[group(stops)]
+    ) as house:
+        sent = await house.send("pay")
+        answered = 0
+        while (
+            look := await house.until(lambda look: bool(look.approvals) or look.turn is None)
+        ).approvals:
+            await house.registry.answer(ID, look.approvals[0].call_id, approve=True)
+            await house.until(lambda look: not look.approvals)
+            answered += 1
+            assert answered <= MAX_GO_ONS + 1
+        assert await house.ends() == [(sent.turn_id, "completed")]
+        written = (tmp_path / "stops").read_text().splitlines()
+        told = [json.loads(line)["stop_hook_active"] for line in written]
+        assert told == [False] + [True] * MAX_GO_ONS

@@ -44,6 +44,7 @@ from perdure.server.session.path import load_model_path, load_open_calls, load_s
 from perdure.server.session.port import can_steer, make_loop
 from perdure.server.session.relief import relieve
 from perdure.server.session.script import Opening, Script
+from perdure.server.session.seen import count_goings_on
 from perdure.server.session.state import OpenTurn, QueuedMessage
 from perdure.server.session.surroundings import End, Note, Scope, StartSource
 from perdure.server.session.turn import Rest, Turn, describe
@@ -140,7 +141,8 @@ class Player(Owner, ABC):
         self._starting = turn.turn_id
         try:
             await self.append([fact])
-            opening = Opening(answers, answered, said)
+            again = await count_goings_on(self.store, self.session_id, turn.turn_id)
+            opening = Opening(answers, answered, said, again)
             self._turn = self._play(loop, turn.turn_id, Input(message), opening)
         finally:
             self._starting = None

@@ -23,12 +23,14 @@ from perdure.server.session.turn import Rest
 class Opening(NamedTuple):
     """Where a turn takes up: at its beginning, or with the answers to the calls that waited.
 
-    `said` is stored behind these calls and joins once they have their results.
+    `said` is stored behind these calls and joins once they have their results. `again` is how often
+    the turn went on by then because somebody had a reason to.
     """
 
     answers: Mapping[str, Answer] = MappingProxyType({})
     answered: Sequence[OpenCall] = ()
     said: Sequence[Message] = ()
+    again: int = 0
 
 
 class Script(NamedTuple):
@@ -57,7 +59,7 @@ class Script(NamedTuple):
         """
         self.around.know(opening.answers, opening.said)
         await self._open(opening)
-        again = 0
+        again = opening.again
         while True:
             driver = self.make_driver(opening)
             await driver.run(loop)

@@ -6,6 +6,7 @@ said to be: whether it had effects is not known.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from perdure.codec import StoredEntry
 from perdure.encoding import encode
 from perdure.entry import File, Message, Text, ToolCall, ToolResult
 from perdure.errors import EntryNotFoundError
-from perdure.fact import LateResult, TurnEnded, TurnStarted
+from perdure.fact import HookRan, LateResult, TurnEnded, TurnStarted
 from perdure.server.journal import JournalStore
 from perdure.view import ending
 
@@ -104,6 +105,28 @@ async def look_at_turn(store: JournalStore, session_id: str, turn_id: str) -> Se
     shown = [_seen(each, results.get(each.call_id), late) for each in listed[-MOST_CALLS:]]
     earlier = max(0, len(listed) - MOST_CALLS)
     return Seen(tuple(shown), earlier, cut(output or last_result, MAX_OUTPUT_CHARS), ended)
+
+
+async def count_goings_on(store: JournalStore, session_id: str, turn_id: str) -> int:
+    """How often the open turn went on because its Stop hooks said so; O(its entries).
+
+    They are asked when a run is through, and each time before the turn's end it went on.
+
+    Raises:
+        StoreError, UnrecoverableError.
+
+    """
+    try:
+        seq = (await store.load_entry(session_id, turn_id)).seq
+    except EntryNotFoundError:
+        return 0
+    asked: Counter[str] = Counter()
+    async for stored in _entries_after(store, session_id, seq):
+        if stored.type == "hook_ran":
+            match stored.view:
+                case HookRan(event="Stop", handler=handler):
+                    asked[handler] += 1
+    return max(asked.values(), default=0)
 
 
 async def _entries_after(
