@@ -47,7 +47,7 @@ async def housed(
     store: JournalStore,
     folder: Path,
     tools: Any = None,
-    loops: Loops | None = None,
+    loops: Any = None,
     **events: Any,
 ) -> AsyncIterator[House]:
     house = House(store, loops, surroundings=around(folder, tools, events))
