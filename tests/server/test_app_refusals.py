@@ -249,6 +249,18 @@ async def test_text_that_is_odd_is_accepted_as_text(
     ).decode("utf-16", "replace")
 
 
+@pytest.mark.parametrize("given", [b"\\ud800", b"a\\udfffb"])
+async def test_an_id_that_is_no_text_is_refused_and_not_made_into_another(
+    client: httpx.AsyncClient, given: bytes
+) -> None:
+    body = b'{"session_id":"%b"}' % given
+    check(await client.post("/v1/sessions", content=body), 422, "invalid_session_id")
+    await client.post("/v1/sessions", json={"session_id": "s"})
+    check(await client.post("/v1/sessions/s/fork", content=body), 422, "invalid_session_id")
+    listed = (await client.get("/v1/sessions")).json()["sessions"]
+    assert [look["session_id"] for look in listed] == ["s"]
+
+
 @pytest.mark.parametrize("key", [b"", b"a b", b"\xe9", b"x" * 256, b"a\tb"])
 async def test_a_bad_idempotency_key_is_refused(client: httpx.AsyncClient, key: bytes) -> None:
     await client.post("/v1/sessions", json={"session_id": "s"})

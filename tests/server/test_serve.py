@@ -166,3 +166,13 @@ def test_a_taken_port_is_refused_before_anything_is_started() -> None:
             bind("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(ConfigurationError, match="is no address"):
         bind("no such host", 0)
+
+
+def test_many_connections_are_allowed_as_far_as_the_process_may() -> None:
+    program = (
+        "import resource; from perdure.server.serve import allow_many_connections as allow; "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300)); allow(); allow(); "
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert ran.stdout.split() == [b"300", b"300"]

@@ -19,6 +19,7 @@ from perdure.entry import Message, Text, text
 from perdure.errors import JournalCorruptError, StateUnreplayableError, StoreUnavailableError
 from perdure.fact import TurnStarted
 from perdure.server.journal import JournalStore
+from perdure.server.session.keeper import Keeper
 from perdure.server.session.limit import Limits
 from perdure.server.session.replay import load_state, replay_all
 from perdure.server.session.state import (
@@ -296,3 +297,16 @@ async def test_a_file_from_before_there_were_snapshots_takes_them(tmp_path: Path
         await store.delete_session("fork")
         assert await store.verify_store() == []
         await store.verify_session("golden")
+
+
+async def test_a_snapshot_of_a_session_that_is_gone_is_nothing_to_warn_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    session = await store.create_session("s", entries=[text("hello")])
+    keeper = Keeper(store, "s", 1)
+    await store.delete_session("s")
+    await keeper.save(State(), session)
+    await keeper.prune()
+    await keeper.close()
+    assert caplog.text == ""

@@ -11,6 +11,7 @@ import gc
 import importlib.util
 import logging
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ from perdure.stores import open_store, shown_url
 log = logging.getLogger(__name__)
 
 SHUTDOWN_S = 3
+OPEN_FILES = 65536
 KEEP_ALIVE_S = 75
 """How long a connection stays between two requests: for longer than clients and proxies keep theirs
 (5 to 60 seconds), so that none sends a request into one that is being closed."""
@@ -56,6 +58,7 @@ def run(settings: Settings) -> None:
 
     """
     logs.set_up(settings.log_format)
+    allow_many_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(settings, say=_say_and_settle))
 
@@ -63,6 +66,17 @@ def run(settings: Settings) -> None:
 def _say_and_settle(line: str) -> None:
     _print(line)
     settle_collector()
+
+
+def allow_many_connections() -> None:
+    """Raises the usual limit of open files, 1024, as far as this process may: each viewer is one.
+
+    Source: systemd, "File Descriptor Limits": the soft limit is for programs that use select().
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def settle_collector() -> None:

@@ -142,8 +142,11 @@ def _read_again(raw: bytes, kind: type[_T], error: Exception) -> _T:
         value = json.loads(raw.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as broken:
         raise Refused(400, "invalid_json", f"the body is not JSON: {broken}") from error
+    cleaned = _clean(value)
+    if isinstance(value, dict) and isinstance(value.get("session_id"), str):
+        cleaned["session_id"] = value["session_id"]  # what is none is refused, and made into none
     try:
-        return msgspec.convert(_clean(value), kind)
+        return msgspec.convert(cleaned, kind)
     except (msgspec.ValidationError, RecursionError) as wrong:
         raise Refused(422, "invalid_body", str(wrong)) from error
 

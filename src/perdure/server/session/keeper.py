@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, SessionDeletedError, SessionNotFoundError
 from perdure.server.journal import JournalStore
 from perdure.server.session.state import State, take_snapshot
 from perdure.store import Session
+
+_GONE = (SessionDeletedError, SessionNotFoundError)
+"""It was deleted meanwhile, and its snapshots with it."""
 
 _log = logging.getLogger("perdure.server")
 
@@ -34,6 +37,8 @@ class Keeper:
         snapshot = take_snapshot(state, session.incarnation)
         try:
             await self._store.put_snapshot(self._session_id, snapshot)
+        except _GONE:
+            return
         except PerdureError as error:
             about = {"session_id": self._session_id}
             _log.warning("no snapshot of session %r: %s", self._session_id, error, extra=about)
@@ -44,6 +49,8 @@ class Keeper:
         """Forgets old snapshots; a compaction does, too."""
         try:
             await self._store.prune_snapshots(self._session_id)
+        except _GONE:
+            return
         except PerdureError as error:
             about = {"session_id": self._session_id}
             _log.warning(
