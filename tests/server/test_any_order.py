@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perdure.entry import Text, ToolCall, ToolResult
-from perdure.errors import AppendUncertainError, PerdureError, StoreUnavailableError
+from perdure.errors import PerdureError
 from perdure.fact import MessageDiscarded, TurnEnded, TurnStarted
 from perdure.loop import (
     CallWaits,
@@ -34,39 +34,11 @@ from perdure.server.session.limit import Limits
 from perdure.server.session.state import State, decode_state, fold
 from perdure.stores.memory import MemoryStore
 from tests.server.careful import Careful
+from tests.server.faulty import Flaky
 from tests.server.house import ID, House, Loops
 
 CLIENTS = 4
 COMMANDS = 8
-
-
-class Flaky:
-    """A store some of whose verbs fail; an append in doubt may have been stored."""
-
-    def __init__(self, store: MemoryStore, chance: random.Random) -> None:
-        self._store = store
-        self._chance = chance
-        self.rate = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self._store, name)
-        if not asyncio.iscoroutinefunction(verb):
-            return verb
-
-        async def run(*given: Any, **options: Any) -> Any:
-            if self._chance.random() < 0.3:
-                await asyncio.sleep(0)
-            is_append = name == "append_entries"
-            if self._chance.random() >= (self.rate if is_append else self.rate / 4):
-                return await verb(*given, **options)
-            how = self._chance.choice(["stored", "not stored", "refused"]) if is_append else ""
-            if how == "stored":
-                await verb(*given, **options)
-            if how in {"stored", "not stored"}:
-                raise AppendUncertainError("the connection was lost")
-            raise StoreUnavailableError("not now")
-
-        return run
 
 
 class Counted:
