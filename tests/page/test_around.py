@@ -138,6 +138,37 @@ def test_a_call_waits_for_its_approval_with_its_whole_input(
         assert visitor.complaints == []
 
 
+def test_who_refused_a_call_is_told(browser: Browser, careful: ServerProcess) -> None:
+    hooks = json.loads((careful.folder / "hooks.json").read_text())
+    no = {"type": "command", "command": "echo 'not here <i>' >&2; exit 2"}
+    hooks["hooks"]["PreToolUse"].append({"matcher": "delete", "hooks": [no]})
+    (careful.folder / "hooks.json").write_text(json.dumps(hooks))
+    calls = [Call("pay", {"sum": 5}, result="paid"), Call("delete", {}, result="gone")]
+    with careful, httpx.Client(base_url=careful.base, headers=careful.headers) as api:
+        api.post("/v1/sessions", json={"session_id": "s"}).raise_for_status()
+        visitor = Visitor(browser, careful)
+        visitor.open(place_of("s"))
+        ask(api, "s", Say("I will do both.", calls=calls), Say("Neither."))
+        visitor.see("approval-reason").fill("too much", timeout=WAIT_MS)
+        visitor.see("deny").click()
+        expect(visitor.see("message").last).to_contain_text("Neither.", timeout=WAIT_MS)
+        for card, told in (
+            (visitor.see("tool-call").nth(0), "Denied: too much"),
+            (visitor.see("tool-call").nth(1), "A hook refused it: echo 'not here <i>'"),
+        ):
+            expect(card.locator("summary").first).to_contain_text("refused")
+            card.locator("summary").first.click()
+            expect(card.get_by_test_id("verdict")).to_contain_text(told, timeout=WAIT_MS)
+            expect(card.get_by_test_id("ran-with")).to_have_count(0)
+        visitor.shoot("approval-refused")
+        with visitor.page.expect_download() as download:
+            visitor.see("session-menu").click()
+            visitor.see("export").click()
+            visitor.see("export-md").click()
+        assert "Denied: too much" in Path(download.value.path()).read_text()
+        assert visitor.complaints == []
+
+
 HURT = "(SELECT number FROM sessions WHERE session_id = 'hurt')"
 
 

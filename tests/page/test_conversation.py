@@ -367,6 +367,13 @@ def test_a_file_is_taken_wherever_it_is_dropped_and_what_does_not_fit_is_named(
     assert page.evaluate(DROP, [".sidebar", ["list.txt", "", "c"]]) == [True, True]
     expect(visitor.see("attachments").locator("li")).to_have_count(3, timeout=WAIT_MS)
     visitor.shoot("conversation-dropped")
+    # What is still being read goes along too, and takes nothing of what comes after it.
+    big = ["big.bin", "", 12 * 1024 * 1024]
+    page.evaluate(DROP, ["main", big])
+    page.evaluate(DROP, ["main", ["after.txt", "", "d"]])
+    visitor.see("composer").press("Enter")
+    expect(visitor.see("message").nth(2).locator(".file")).to_have_count(5, timeout=WAIT_MS)
+    expect(visitor.see("attachments")).to_have_count(0)
     page.goto(f"{visitor.server.base}/#/routines")
     expect(visitor.see("nothing")).to_be_visible(timeout=WAIT_MS)
     assert page.evaluate(DROP, ["main", ["list.txt", "", "c"]]) == [True, True]

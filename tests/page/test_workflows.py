@@ -208,6 +208,34 @@ def test_a_workflow_that_waits_is_listed_so_and_one_that_was_cancelled_goes_on(
     expect(visitor.see("workflow-status")).to_have_text("needs approval", timeout=WAIT_MS)
 
 
+def test_on_a_phone_places_keep_their_names_and_their_tools_stand_beside_them(
+    visit: Callable[..., Visitor], api: httpx.Client
+) -> None:
+    start(api, "w", step("one"), step("two", Fail("no luck")), step("three"))
+    until(api, "w", "failed")
+    visitor = visit("", viewport=PHONE)
+    for place, name in (
+        ("routines", "Routines"),
+        ("workflows", "Workflows"),
+        ("runtimes", "Runtimes"),
+        ("loops", "Loops"),
+        ("workflows/w", "the w"),
+    ):
+        visitor.page.goto(f"{visitor.server.base}/#/{place}")
+        heading = visitor.page.get_by_role("heading", level=1)
+        expect(heading).to_contain_text(name, timeout=WAIT_MS)
+        # The name is not pressed out by what can be done, nor that pressed below it.
+        named = heading.locator("bdi").bounding_box()
+        header = visitor.page.locator("header.session-header").bounding_box()
+        assert named is not None
+        assert header is not None
+        assert named["width"] > 30, place
+        assert header["height"] < 66, place
+        shown = heading.evaluate("e => e.clientWidth >= e.querySelector('bdi').offsetWidth")
+        assert shown, place
+        visitor.shoot(f"places-phone-{name}")
+
+
 def test_a_workflow_is_paused_resumed_cancelled_and_deleted(
     visit: Callable[..., Visitor], api: httpx.Client
 ) -> None:

@@ -19,7 +19,8 @@ export async function readFiles(list: Iterable<File>, before: readonly Part[]): 
   const parts: Part[] = [];
   const leftOut: string[] = [];
   let total = before.reduce((sum, part) => sum + sizeOf(part), 0);
-  for (const file of list) {
+  // All at once: what was dropped is there for the length of its event.
+  for (const file of [...list]) {
     const name = file.name || "file";
     if (total + file.size > MOST_BYTES) {
       leftOut.push(name);

@@ -26,6 +26,10 @@ export function Composer({ state }: { state: SessionState }) {
   const { sessionId, turn, status } = state;
   const [draft, setDraft] = useState<Draft>(() => loadDraft(sessionId));
   const [files, setFiles] = useState<readonly Part[]>([]);
+  /** The files as they are now: reading takes its time, and more may be attached meanwhile. */
+  const attached = useRef<readonly Part[]>([]);
+  const reads = useRef<Promise<unknown>>(Promise.resolve());
+  const [reading, setReading] = useState(0);
   const [sending, setSending] = useState<Sending>("no");
   const abandon = useRef<(() => void) | null>(null);
   const field = useRef<HTMLTextAreaElement>(null);
@@ -35,16 +39,31 @@ export function Composer({ state }: { state: SessionState }) {
     setDraft(changed);
     saveDraft(sessionId, changed);
   };
-  const keepFiles = (changed: readonly Part[]): void => {
+  const showFiles = (changed: readonly Part[]): void => {
+    attached.current = changed;
     setFiles(changed);
-    void saveFiles(sessionId, changed);
-    if (draft.key !== null) keep({ ...draft, key: null });
   };
-  const attach = async (list: Iterable<File>): Promise<void> => {
-    const { parts, leftOut } = await readFiles(list, files);
-    if (parts.length > 0) keepFiles([...files, ...parts]);
+  const keepFiles = (changed: readonly Part[]): void => {
+    showFiles(changed);
+    void saveFiles(sessionId, changed);
+    setDraft((now) => {
+      if (now.key === null) return now;
+      // It is no longer what was sent.
+      const another = { ...now, key: null };
+      saveDraft(sessionId, another);
+      return another;
+    });
+  };
+  const take = async (list: Iterable<File>): Promise<void> => {
+    setReading((count) => count + 1);
+    const { parts, leftOut } = await readFiles(list, attached.current);
+    setReading((count) => count - 1);
+    if (parts.length > 0) keepFiles([...attached.current, ...parts]);
     if (leftOut.length > 0) report(new Error(leftOutWords(leftOut)));
     field.current?.focus();
+  };
+  const attach = (list: Iterable<File>): void => {
+    reads.current = Promise.all([reads.current, take(list)]);
   };
 
   useLayoutEffect(() => {
@@ -57,22 +76,25 @@ export function Composer({ state }: { state: SessionState }) {
     // A session that is opened is written to; one whose views are looked through is not.
     if (matchMedia("(hover: hover)").matches && writtenTo !== sessionId) field.current?.focus();
     writtenTo = sessionId;
-    void loadFiles(sessionId).then((found) => found.length > 0 && setFiles(found));
+    void loadFiles(sessionId).then((found) => found.length > 0 && showFiles([...found, ...attached.current]));
     return () => abandon.current?.();
   }, []);
 
-  const isOver = useDrops((dropped) => void attach(dropped));
+  const isOver = useDrops(attach);
 
-  const isEmpty = draft.text.trim() === "" && files.length === 0;
+  const isEmpty = draft.text.trim() === "" && files.length + reading === 0;
   const isRunning = status === "running" && turn !== null;
   const isWaiting = status === "waiting";
 
   const submit = async (policy: Policy = "queue"): Promise<void> => {
     if (isEmpty || sending !== "no") return;
-    const key = draft.key ?? newKey();
+    setSending("sending");
+    await reads.current;
     const { text } = draft;
+    const parts: Part[] = [...(text.trim() === "" ? [] : [{ type: "text", text }]), ...attached.current];
+    if (parts.length === 0) return setSending("no");
+    const key = (reading === 0 ? draft.key : null) ?? newKey();
     keep({ text, key });
-    const parts: Part[] = [...(text.trim() === "" ? [] : [{ type: "text", text }]), ...files];
     let isAbandoned = false;
     const abandoned = new Promise<void>((resolve) => {
       abandon.current = () => {
@@ -80,7 +102,6 @@ export function Composer({ state }: { state: SessionState }) {
         resolve();
       };
     });
-    setSending("sending");
     for (let delayMs = 400; !isAbandoned; delayMs = Math.min(delayMs * 2, LONGEST_DELAY_MS)) {
       try {
         await send(sessionId, parts, key, policy);
@@ -89,7 +110,7 @@ export function Composer({ state }: { state: SessionState }) {
         if (isAbandoned) saveDraftIfSent(sessionId, key);
         else {
           keep(NO_DRAFT);
-          setFiles([]);
+          showFiles([]);
         }
         break;
       } catch (error) {
@@ -165,7 +186,7 @@ export function Composer({ state }: { state: SessionState }) {
             const pasted = event.clipboardData?.files;
             if (!pasted || pasted.length === 0) return;
             event.preventDefault();
-            void attach(pasted);
+            attach(pasted);
           }}
         />
         <div class="tools">
@@ -176,7 +197,7 @@ export function Composer({ state }: { state: SessionState }) {
             hidden
             data-testid="file-picker"
             onChange={(event) => {
-              if (event.currentTarget.files) void attach([...event.currentTarget.files]);
+              if (event.currentTarget.files) attach([...event.currentTarget.files]);
               event.currentTarget.value = "";
             }}
           />
@@ -191,12 +212,11 @@ export function Composer({ state }: { state: SessionState }) {
             <Icon name="attach" />
           </button>
           <span id="composer-keys" class="keys">
-            {isOver ? "Drop to attach" : isRunning ? "Enter queues · Ctrl+Enter interrupts" : "Enter sends · Shift+Enter for a new line"}
+            {isOver ? "Drop to attach" : reading > 0 ? "Reading files…" : isRunning ? "Enter queues · Ctrl+Enter interrupts" : "Enter sends · Shift+Enter for a new line"}
           </span>
           {isRunning && !isEmpty && !unsteerable.value.has(loopOf(state)) && (
             <button
               type="button"
-              class="quiet"
               data-testid="steer"
               title="Join the running turn at its next step"
               disabled={sending !== "no"}

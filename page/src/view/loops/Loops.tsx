@@ -34,6 +34,15 @@ export function Loops() {
   );
 }
 
+const KINDS: Record<string, string> = { import: "a Python factory", model: "a model", shell: "commands", acp: "a command-line agent" };
+const ORIGINS: Record<string, string> = {
+  configuration: "from perdure.toml",
+  setting: "named in the settings",
+  application: "from the application",
+  plugin: "from a plugin",
+  "built-in": "built in",
+};
+
 function Loop({ look: { name, kind, origin, is_default: isDefault, missing } }: { look: LoopLook }) {
   return (
     <li class="row" data-testid="loop" data-name={name}>
@@ -50,7 +59,7 @@ function Loop({ look: { name, kind, origin, is_default: isDefault, missing } }: 
         New session
       </button>
       <span class="row-says">
-        {missing === null ? `${kind}, ${origin === "built-in" ? "built in" : `from the ${origin}`}` : <span class="bad">{visibleText(missing)}</span>}
+        {missing === null ? `${KINDS[kind] ?? kind}, ${ORIGINS[origin] ?? origin}` : <span class="bad">{visibleText(missing)}</span>}
       </span>
     </li>
   );
