@@ -361,7 +361,7 @@ def test_a_file_is_taken_wherever_it_is_dropped_and_what_does_not_fit_is_named(
     # Not taken, the browser would leave the page for the file.
     assert page.evaluate(DROP, ["[data-testid=transcript]", *files]) == [True, True]
     expect(visitor.see("attachments").locator("li")).to_have_count(2, timeout=WAIT_MS)
-    expect(visitor.see("attachments")).to_contain_text("small.txt")
+    expect(visitor.see("attachments").locator("li").first).to_have_text("small.txt1 B")
     expect(visitor.see("notice")).to_contain_text("huge.bin")
     expect(visitor.see("notice")).not_to_contain_text("small.txt")
     assert page.evaluate(DROP, [".sidebar", ["list.txt", "", "c"]]) == [True, True]

@@ -12,7 +12,7 @@ export const isShownImage = (part: Part): boolean => SHOWN_IMAGES.has(part.media
 
 /** What a file weighs, in bytes. */
 export function sizeOf(part: Part): number {
-  return part.elided ? (part.bytes ?? 0) : Math.floor(((part.data ?? "").length * 3) / 4);
+  return part.elided ? (part.bytes ?? 0) : Math.floor(((part.data ?? "").replace(/=+$/, "").length * 3) / 4);
 }
 
 /** A file of a message: images that nothing can run in are shown, all others only offered. */
