@@ -42,11 +42,17 @@ def encode(value: object) -> bytes:
             raw = _encoder.encode(value)
         except UnicodeEncodeError:
             raw = _encoder.encode(_clean(msgspec.to_builtins(value, enc_hook=_to_builtins)))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise AppendRejectedError(f"this cannot be written as JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep() from error
     if not _is_plain(value) and is_too_deep(raw):
-        raise AppendRejectedError(f"this is nested more than {MAX_DEPTH} levels deep")
+        raise _too_deep()
     return raw
+
+
+def _too_deep() -> AppendRejectedError:
+    return AppendRejectedError(f"this is nested more than {MAX_DEPTH} levels deep")
 
 
 def kept(value: Any) -> Any:
