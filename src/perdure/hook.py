@@ -55,7 +55,7 @@ class UserPromptSubmit(HookEvent, frozen=True, kw_only=True, tag=True):
 
 
 class PreToolUse(HookEvent, frozen=True, kw_only=True, tag=True):
-    """A tool call is about to start.
+    """A tool call is about to start. `full_name` of an MCP server's tool is `mcp__SERVER__TOOL`.
 
     May answer: permission with reason, changed_input, context, notices, ends.
     """
@@ -63,6 +63,7 @@ class PreToolUse(HookEvent, frozen=True, kw_only=True, tag=True):
     tool_name: str
     tool_input: Json
     call_id: str
+    full_name: str | None = None
 
 
 class PostToolUse(HookEvent, frozen=True, kw_only=True, tag=True):
@@ -75,6 +76,7 @@ class PostToolUse(HookEvent, frozen=True, kw_only=True, tag=True):
     tool_input: Json
     call_id: str
     result: ToolResult
+    full_name: str | None = None
 
 
 class Stop(HookEvent, frozen=True, kw_only=True, tag=True):

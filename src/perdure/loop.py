@@ -29,11 +29,15 @@ Purpose = Literal["turn", "summary"]
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as a model is told of it; `schema` is the JSON schema of its arguments, an object."""
+    """A tool as a model is told of it; `schema` is the JSON schema of its arguments, an object.
+
+    `full_name` is what hooks know it by besides: `mcp__SERVER__TOOL` of an MCP server's tool.
+    """
 
     name: str
     description: str
     schema: Json
+    full_name: str | None = None
 
 
 class Allowed(Struct, frozen=True):

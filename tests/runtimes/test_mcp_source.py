@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +16,11 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from perdure.entry import File
+from perdure.entry import File, ToolCall
 from perdure.errors import ConfigurationError
+from perdure.fact import Fact
+from perdure.loop import Allowed, Refused
+from perdure.plugin import Plugins
 from perdure.runtimes import mcp_source
 from perdure.runtimes.child import Charge
 from perdure.runtimes.contract import Runtime
@@ -25,11 +29,18 @@ from perdure.runtimes.mcp_source import McpSource
 from perdure.runtimes.source import sources_of
 from perdure.runtimes.subprocess_runtime import start_subprocess
 from perdure.runtimes.table import McpServer, parse_mcp
+from perdure.server.config import Settings
+from perdure.server.hook.setup import load_hooks
+from perdure.server.runtime.runtimes import make_runtimes
+from perdure.server.session.surroundings import Scope
+from perdure.server.surroundings import ServerSurroundings
 from perdure.testing.runtime_cases import lives, pid_in, until, use
 from perdure.testing.runtime_contract import WORKSPACE_TOOLS, is_seen
 from tests.runtimes.world import FAR, ask, runtime_process, serving_far, toolbox
+from tests.server.hooking import command, group, write_hooks
 from tests.serving import free_port
 
+SOME = ("run_command", "a_b_c", "echo")
 PROGRAM = Path(__file__).with_name("mcp_program.py")
 
 
@@ -95,7 +106,14 @@ async def in_a_subprocess(folder: Path) -> AsyncIterator[Runtime]:
 @pytest.mark.parametrize("opened", [over_stdio, over_http, in_a_subprocess])
 async def test_its_tools_are_the_runtimes(opened: Any, tmp_path: Path) -> None:
     async with opened(tmp_path) as runtime:
-        names = [spec.name for spec in await runtime.tools()]
+        specs = await runtime.tools()
+        assert {spec.name: spec.full_name for spec in specs if spec.name.endswith(SOME)} == {
+            "run_command": None,
+            "small_run_command": "mcp__small__run_command",
+            "small_a_b_c": "mcp__small__a.b c",
+            "echo": "mcp__small__echo",
+        }
+        names = [spec.name for spec in specs]
         assert names[: len(WORKSPACE_TOOLS)] == list(WORKSPACE_TOOLS)
         assert set(names[len(WORKSPACE_TOOLS) :]) == {
             *("echo", "meta", "hang", "die", "image", "refuse", "spawn", "big"),
@@ -323,3 +341,32 @@ async def test_the_servers_programs_end_with_an_owner_that_is_killed(tmp_path: P
 async def _server_pid(runtime: Runtime, folder: Path) -> int:
     await runtime.tools()
     return await pid_in(folder / "server-pid")
+
+
+async def test_a_hook_meets_a_servers_tool_by_the_name_that_coding_agents_give_it(
+    tmp_path: Path,
+) -> None:
+    guard = group(command("cat > told; echo not that >&2; exit 2"), matcher="mcp__small__.*")
+    hooks = load_hooks([write_hooks(tmp_path, {"PreToolUse": [guard]})], Plugins(), folder=tmp_path)
+    table = {"command": sys.executable, "args": [str(PROGRAM), "stdio"]}
+    runtimes = make_runtimes(Settings(workspace=str(tmp_path), tables={"mcp": {"small": table}}))
+    around = ServerSurroundings(hooks, runtimes=runtimes)
+
+    async def note(facts: Sequence[Fact]) -> None:
+        assert facts
+
+    scope = Scope("s", "t", "loop", "local", None, note, lambda texts: None, lambda why: None)
+    try:
+        await around.toolbox(scope).tools()
+        for name, told in {
+            "echo": "mcp__small__echo",
+            "small_run_command": "mcp__small__run_command",
+        }.items():
+            verdict = await around.permit(scope, ToolCall("c", name, {"text": "x"}))
+            assert verdict == Refused("not that")
+            event = json.loads((tmp_path / "told").read_text())
+            assert (event["tool_name"], event["tool_input"]) == (told, {"text": "x"})
+        for name in ("run_command", "greet"):
+            assert await around.permit(scope, ToolCall("c", name, {})) == Allowed({})
+    finally:
+        await runtimes.close()

@@ -285,14 +285,6 @@ def test_a_handler_that_is_no_command_is_named_and_left_out(tmp_path: Path, kind
     assert f"hooks.Stop[0].hooks[0] is of the type '{kind}'" in file.unsupported[0]
 
 
-def test_a_matcher_for_tools_of_mcp_servers_is_named(tmp_path: Path) -> None:
-    guard = {"hooks": {"PreToolUse": [group(command("x"), matcher="mcp__db__.*")]}}
-    file = read(tmp_path, guard)
-    assert len(file.commands) == 1
-    (said,) = file.unsupported
-    assert said.startswith("hooks.PreToolUse[0].matcher means tools of MCP servers")
-
-
 def test_a_shell_that_there_is_not_is_named(tmp_path: Path) -> None:
     file = read(tmp_path, {"hooks": {"Stop": [group(command("x", shell="powershell"))]}})
     assert file.commands == ()

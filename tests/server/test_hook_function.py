@@ -58,6 +58,7 @@ async def test_a_function_is_given_the_event_as_it_is(tmp_path: Path) -> None:
         "tool_name": "run_command",
         "tool_input": {"command": "ls"},
         "call_id": "c",
+        "full_name": None,
     }
     assert (fact.handler, fact.exit, fact.output) == ("list.append (plugin mine)", None, None)
 

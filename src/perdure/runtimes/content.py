@@ -23,6 +23,9 @@ SESSION, TURN, CALL, KEY = (
 """What the metadata of a tool's call says of it."""
 
 _PROVIDER, _LIMIT = "perdure/provider", "perdure/limit_chars"
+_FULL_NAME = "perdure/full_name"
+MCP = "mcp__"
+"""What the full name of an MCP server's tool begins with."""
 _FILE_URI = "perdure:file"
 
 
@@ -74,7 +77,12 @@ def parts_of(result: types.CallToolResult) -> tuple[ResultPart, ...]:
 def to_mcp_tools(specs: Sequence[ToolSpec]) -> list[types.Tool]:
     """Tools as MCP lists them."""
     return [
-        types.Tool(name=spec.name, description=spec.description, input_schema=spec.schema)
+        types.Tool(
+            name=spec.name,
+            description=spec.description,
+            input_schema=spec.schema,
+            _meta=None if spec.full_name is None else {_FULL_NAME: spec.full_name},
+        )
         for spec in specs
     ]
 
@@ -82,7 +90,9 @@ def to_mcp_tools(specs: Sequence[ToolSpec]) -> list[types.Tool]:
 def from_mcp_tool(tool: types.Tool) -> ToolSpec:
     """A tool as a model is told of it."""
     described = tool.description or tool.title or tool.name
-    return ToolSpec(clean_text(tool.name), clean_text(described), tool.input_schema)
+    told = (tool.meta or {}).get(_FULL_NAME)
+    full_name = clean_text(told) if isinstance(told, str) and told.startswith(MCP) else None
+    return ToolSpec(clean_text(tool.name), clean_text(described), tool.input_schema, full_name)
 
 
 def _to_block(part: ResultPart) -> types.ContentBlock:

@@ -22,12 +22,14 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+from msgspec.structs import replace
 
 from perdure.clock import monotonic
+from perdure.codec import clean_text
 from perdure.entry import Json
 from perdure.loop import ToolSpec
 from perdure.runtimes import reaper
-from perdure.runtimes.content import from_mcp_tool, parts_of, to_meta
+from perdure.runtimes.content import MCP, from_mcp_tool, parts_of, to_meta
 from perdure.runtimes.contract import CallOrigin, Show
 from perdure.runtimes.error_tail import ErrorTail
 from perdure.runtimes.table import McpServer
@@ -88,7 +90,10 @@ class McpSource:
         seen = set[str]()
         for _ in range(_PAGES):
             page = await held.client.list_tools(cursor=cursor)
-            found += [McpTool(self, from_mcp_tool(tool), tool.name) for tool in page.tools]
+            for tool in page.tools:
+                full_name = clean_text(f"{MCP}{self._name}__{tool.name}")
+                spec = replace(from_mcp_tool(tool), full_name=full_name)
+                found.append(McpTool(self, spec, tool.name))
             cursor = page.next_cursor
             if cursor is None or cursor in seen:
                 break

@@ -6,7 +6,7 @@ the setting `approve`. Its tool is a plugin's, or else one of the session's runt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ class ServerSurroundings:
         transcripts: Transcripts | None = None,
     ) -> None:
         self._transcripts = transcripts
+        self._full_names: dict[tuple[str | None, str | None], Mapping[str, str]] = {}
         self._hooks = hooks or Hooks((), folder=Path())
         self._approve = tuple(approve)
         self._plugin_tools = plugin_tools
@@ -73,6 +74,7 @@ class ServerSurroundings:
             there = self._runtimes.toolbox(
                 name, session_id=scope.session_id, turn_id=turn_id, owner=scope.owner
             )
+            there = _Heard(there, partial(self._hear, scope))
         if self._plugin_tools is None or not self._plugin_tools.names:
             return there
         return _Both(self._plugin_tools, there, scope)
@@ -102,6 +104,7 @@ class ServerSurroundings:
             tool_name=call.name,
             tool_input=call.arguments,
             call_id=call.call_id,
+            full_name=self._full_name(scope, call),
         )
         outcome = await self._fire(event, scope)
         arguments = call.arguments if outcome.changed_input is None else outcome.changed_input
@@ -126,6 +129,7 @@ class ServerSurroundings:
             tool_input=call.arguments,
             call_id=call.call_id,
             result=result,
+            full_name=self._full_name(scope, call),
         )
         await self._fire(event, scope)
 
@@ -163,6 +167,18 @@ class ServerSurroundings:
         event = SessionEnd(session_id=scope.session_id, turn_id=scope.turn_id, reason=source)
         await self._fire(event, scope)
 
+    def _hear(self, scope: Scope, specs: Sequence[ToolSpec]) -> None:
+        """Keeps the full names of a runtime's tools, as it listed them last."""
+        names = {spec.name: spec.full_name for spec in specs if spec.full_name is not None}
+        self._full_names.pop(key := (scope.runtime, scope.owner), None)
+        if names:
+            self._full_names[key] = names
+
+    def _full_name(self, scope: Scope, call: ToolCall) -> str | None:
+        if self._plugin_tools is not None and call.name in self._plugin_tools.names:
+            return None
+        return self._full_names.get((scope.runtime, scope.owner), {}).get(call.name)
+
     async def deleted(self, session_id: str, /) -> None:
         """No file of the session is kept."""
         if self._transcripts is not None:
@@ -182,6 +198,30 @@ class ServerSurroundings:
         if outcome.ends is not None:
             scope.end(outcome.ends)
         return outcome
+
+
+class _Heard:
+    """A runtime's tools, of which somebody hears whenever they are listed."""
+
+    def __init__(self, there: Toolbox, hear: Callable[[Sequence[ToolSpec]], None]) -> None:
+        self._there = there
+        self._hear = hear
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """Those of the runtime."""
+        specs = await self._there.tools()
+        self._hear(specs)
+        return specs
+
+    async def call(
+        self, call: ToolCall, arguments: Json, *, key: str, show: Callable[[str], object]
+    ) -> ToolResult:
+        """Runs the tool."""
+        return await self._there.call(call, arguments, key=key, show=show)
+
+    async def confirm(self, key: str) -> None:
+        """Tells the runtime."""
+        await self._there.confirm(key)
 
 
 class _Both:

@@ -154,11 +154,6 @@ class _Reader:
             matcher = Matcher(text or "")
         except ConfigurationError as error:
             raise self._wrong(f"{place}.matcher", f"is not valid: {error}") from error
-        if event in TOOL_EVENTS and "mcp__" in (text or ""):
-            self._leave_out(
-                f"{place}.matcher",
-                "means tools of MCP servers: those of a runtime have their plain names here",
-            )
         for name in sorted(group.keys() - {"matcher", "hooks", "description"}):
             self._leave_out(f"{place}.{name}", "has no effect")
         for number, handler in enumerate(self._list(group["hooks"], f"{place}.hooks")):

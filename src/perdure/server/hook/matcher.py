@@ -61,8 +61,8 @@ class Matcher:
 def subjects_of(event: HookEvent) -> tuple[str, ...] | None:
     """What a matcher is held against: a tool by all of its names, a source, a reason, a type."""
     match event:
-        case PreToolUse(tool_name=name) | PostToolUse(tool_name=name):
-            return names_of(name)
+        case PreToolUse() | PostToolUse():
+            return names_of(event.tool_name, event.full_name)
         case SessionStart(source=subject) | SessionEnd(reason=subject):
             return (subject,)
         case PreCompact(trigger=subject) | Notification(notification_type=subject):

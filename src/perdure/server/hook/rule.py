@@ -57,7 +57,7 @@ class Rule:
         """Whether it is met by the call of this event; `folder` is the workspace."""
         if not isinstance(event, PreToolUse | PostToolUse):
             return False
-        if self.tool not in names_of(event.tool_name):
+        if self.tool not in names_of(event.tool_name, event.full_name):
             return False
         if self.pattern is None or not self.is_known:
             return True

@@ -45,8 +45,10 @@ KNOWN: Mapping[str, KnownTool] = MappingProxyType(
 """By their names here."""
 
 
-def names_of(tool: str) -> tuple[str, ...]:
+def names_of(tool: str, full_name: str | None = None) -> tuple[str, ...]:
     """Every name that a matcher may mean the tool by."""
+    if full_name is not None:
+        return (tool, full_name)
     known = KNOWN.get(tool)
     return (tool,) if known is None else (tool, known.name, *known.also)
 

@@ -21,10 +21,10 @@ def wire_of(event: HookEvent, folder: Path, transcript_path: str = "") -> dict[s
         "hook_event_name": event.name,
     }
     match event:
-        case PreToolUse(tool_name=name, tool_input=given, call_id=call_id):
-            told |= _call(name, given, call_id, folder)
-        case PostToolUse(tool_name=name, tool_input=given, call_id=call_id, result=result):
-            told |= _call(name, given, call_id, folder)
+        case PreToolUse():
+            told |= _call(event, folder)
+        case PostToolUse(tool_name=name, result=result):
+            told |= _call(event, folder)
             told["tool_response"] = response(name, told["tool_input"], result)
         case _:
             told |= msgspec.to_builtins(event)
@@ -35,6 +35,8 @@ def wire_of(event: HookEvent, folder: Path, transcript_path: str = "") -> dict[s
     return told
 
 
-def _call(name: str, given: Any, call_id: str, folder: Path) -> dict[str, Any]:
-    tool_name, tool_input = outward(name, given, folder)
-    return {"tool_name": tool_name, "tool_input": tool_input, "tool_use_id": call_id}
+def _call(event: PreToolUse | PostToolUse, folder: Path) -> dict[str, Any]:
+    tool_name, tool_input = event.full_name, event.tool_input
+    if tool_name is None:
+        tool_name, tool_input = outward(event.tool_name, event.tool_input, folder)
+    return {"tool_name": tool_name, "tool_input": tool_input, "tool_use_id": event.call_id}
