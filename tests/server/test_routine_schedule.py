@@ -217,13 +217,15 @@ def test_jitter_never_reaches_the_next_due_time(
         ({"cron": "0 9 * * *", "every_s": 5.0}, "not cron and every_s together"),
         ({"cron": "0 9 * *"}, "has 4 fields"),
         ({"cron": "0 0 9 * * *"}, "has 6 fields"),
-        ({"cron": "@daily"}, "has 1 fields"),
         ({"cron": "60 * * * *"}, "the minute field .* 0 to 59"),
         ({"cron": "* 24 * * *"}, "the hour field .* 0 to 23"),
         ({"cron": "* * 0 * *"}, "the day-of-month field"),
         ({"cron": "* * * JUNE *"}, "the month field .* 'JUNE'"),
         ({"cron": "* * * * MON#6"}, "the day-of-week field"),
         ({"cron": "*/0 * * * *"}, "the minute field"),
+        ({"cron": "*/90 * * * *"}, "has the step 90, which is more than 59"),
+        ({"cron": "0 9,*/30 * * *"}, "has the step 30, which is more than 23"),
+        ({"cron": "@daily"}, "has 1 field, .*; write '0 0 \\* \\* \\*' for it"),
         ({"cron": "5-1 * * * *"}, "the minute field"),
         ({"cron": "¹ * * * *"}, "the minute field"),
         ({"cron": "0 0 30 2 *"}, "never due"),
@@ -266,3 +268,17 @@ def test_schedules_are_said_in_words() -> None:
     assert say(Schedule(every_s=900, starts_at=start)) == "Every 15 minutes"
     assert say(Schedule(every_s=86400, starts_at=start)) == "Every day"
     assert say(Schedule(at=start, zone="Europe/Berlin")) == "Once, at 2026-01-01T01:00:00+01:00"
+
+
+def test_days_are_told_with_their_right_endings() -> None:
+    found = say(Schedule(cron="0 0 1,2,11,12,13,21,22,23,31 * *"))
+    for each in (
+        "the 11th",
+        "the 12th",
+        "the 13th",
+        "the 21st",
+        "the 22nd",
+        "the 23rd",
+        "the 31st",
+    ):
+        assert each in found

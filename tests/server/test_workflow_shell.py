@@ -45,3 +45,18 @@ async def test_what_an_attempt_wrote_is_a_comment_in_the_next_ones_command(
             assert all(line.startswith("#") for line in told)
         finally:
             await house.close()
+
+
+async def test_what_is_not_kept_of_a_checks_output_is_said(tmp_path: Path) -> None:
+    house = WorkflowHouse(MemoryStore(), Loops(Shell(tmp_path)))
+    async with house.keeper.keeping():
+        try:
+            flood = Check(command="head -c 5000 /dev/zero | tr '\\0' x; false")
+            await house.start(Step("a", "true", check=flood, retry=Retry(attempts=1)))
+            await until(lambda: house.keeper.find_kept("w") is None)
+            check = (await house.of("a")).attempts[0].check
+            assert check is not None
+            assert check.output is not None
+            assert "characters before this were not kept] …xxx" in check.output
+        finally:
+            await house.close()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+import re
 import zoneinfo
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -38,6 +39,20 @@ _FIELDS = (
     ("month", "1 to 12, or JAN to DEC"),
     ("day-of-week", "0 to 7 (0 and 7 are Sunday), or SUN to SAT; MON#2 is the second Monday"),
 )
+_SPANS = (59, 23, 31, 12, 7)
+"""The longest step of each field that can come about."""
+
+_SHORT = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_STEP = re.compile(r"/([0-9]+)")
+_ORDINAL = re.compile(r"\b([0-9]+)th\b")
 _GRAMMAR = "each field is * or a value, with lists (1,2), ranges (1-5) and steps (*/15)"
 _BROKEN = (CronSimError, ValueError, AssertionError)
 
@@ -180,11 +195,18 @@ def local(moment: datetime, zone: ZoneInfo) -> datetime:
 def say(schedule: Schedule) -> str:
     """The schedule in words."""
     if schedule.cron is not None:
-        return f"{CronSim(schedule.cron, datetime(2000, 1, 1)).explain()} ({schedule.zone})"
+        said = CronSim(schedule.cron, datetime(2000, 1, 1)).explain()
+        return f"{_ORDINAL.sub(_ordinal, said)} ({schedule.zone})"
     if schedule.every_s is not None:
         return f"Every {_say_span(schedule.every_s)}"
     assert schedule.at is not None
     return f"Once, at {schedule.at.astimezone(find_zone(schedule.zone)).isoformat()}"
+
+
+def _ordinal(found: re.Match[str]) -> str:
+    number = int(found[1])
+    ending = "th" if number in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _say_span(seconds: float) -> str:
@@ -199,9 +221,13 @@ def _check_cron(expression: str) -> None:
     fields = expression.split()
     if len(fields) != len(_FIELDS):
         names = " ".join(name for name, _ in _FIELDS)
+        short = _SHORT.get(expression.strip())
+        hint = "" if short is None else f"; write {short!r} for it"
+        plural = "" if len(fields) == 1 else "s"
         raise InvalidRoutineError(
             "cron",
-            f"{expression!r} has {len(fields)} fields, a cron expression has five: {names}",
+            f"{expression!r} has {len(fields)} field{plural}, a cron expression has five: "
+            f"{names}{hint}",
         )
     if len(expression) > MAX_CRON_CHARS:
         raise InvalidRoutineError("cron", f"it is longer than {MAX_CRON_CHARS} characters")
@@ -216,6 +242,14 @@ def _check_cron(expression: str) -> None:
                 f"the {name} field of {expression!r} is {fields[number]!r}, which it cannot be: "
                 f"it takes {allowed}; {_GRAMMAR}",
             ) from error
+        for step in _STEP.findall(fields[number]):
+            if int(step) > _SPANS[number]:
+                raise InvalidRoutineError(
+                    "cron",
+                    f"the {name} field of {expression!r} has the step {step}, which is more than "
+                    f"{_SPANS[number]}: the steps of a field begin anew in each hour, day, month "
+                    "or year; a longer interval is every_s",
+                )
     try:
         next(CronSim(expression, datetime(2000, 1, 1)))
     except (*_BROKEN, StopIteration) as error:

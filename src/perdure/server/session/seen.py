@@ -169,11 +169,11 @@ def cut(text: str, most: int) -> str:
     return f"{text[:most]}… [{len(text) - most} characters more are in the session]"
 
 
-def tail(text: str, most: int) -> str:
-    """The end of a text that is too long, which says so."""
+def tail(text: str, most: int, where: str = "are in the session") -> str:
+    """The end of a text that is too long, which says so, and what became of the rest."""
     if len(text) <= most:
         return text
-    return f"[{len(text) - most} characters before this are in the session] …{ending(text, most)}"
+    return f"[{len(text) - most} characters before this {where}] …{ending(text, most)}"
 
 
 def say_seen(seen: Seen) -> str:

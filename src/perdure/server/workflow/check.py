@@ -133,7 +133,8 @@ async def run_check(
     except PerdureError as error:  # the runtime is lost, or the function is not to be had
         said = f"the check could not run: {error}"
         return CheckOutcome(False, said, round(clock.monotonic() - began, 3), could_run=False)
-    return CheckOutcome(passed, tail(said, OUTPUT_CHARS), round(clock.monotonic() - began, 3))
+    said = tail(said, OUTPUT_CHARS, "were not kept")
+    return CheckOutcome(passed, said, round(clock.monotonic() - began, 3))
 
 
 def outcome_of_check(task: asyncio.Task[CheckOutcome]) -> CheckOutcome:
