@@ -3,65 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from perdure.codec import StoredEntry
 from perdure.entry import Message, Text, text
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.events import MessageUpdate
 from perdure.fact import TurnEnded, TurnStarted
 from perdure.server.feed.cursor import START, Cursor, parse_cursor
-from perdure.server.feed.feed import Feed
-from perdure.server.feed.viewer import Viewer
 from perdure.server.feed.write import MAX_WRITE_BYTES
 from perdure.server.session.look import SessionLook
-from perdure.server.session.partial import Partial, Partials
-from perdure.server.session.registry import Registry
 from perdure.store import Page
 from perdure.stores.memory import MemoryStore
-from perdure.testing.scripted_loop import ScriptedLoop
-from tests.server.live import Event, EventParser, OneLoop
-
-
-class World:
-    """A feed on a store, and a writer that does what an actor does."""
-
-    def __init__(self, store: MemoryStore | None = None, *, ring_bytes: int = 2**20) -> None:
-        self.store = store or MemoryStore()
-        self.feed = Feed(self.store, ring_bytes=ring_bytes, heartbeat_s=0.02)
-        self.registry = Registry(self.store, OneLoop(ScriptedLoop()), self.feed)
-        self.partials = {"a": Partials(), "b": Partials()}
-        self.turns = {"a": "turn", "b": "turn"}
-
-    async def watch(self, *wanted: tuple[str, Cursor | None], listing: bool = False) -> Viewer:
-        return await self.feed.watch(
-            wanted, look=self.registry.look, partials=self._partials, listing=listing
-        )
-
-    def _partials(self, session_id: str) -> Sequence[Partial]:
-        return self.partials[session_id].show(self.turns.get(session_id, "turn"))
-
-    async def look(self, session_id: str) -> SessionLook:
-        return await self.registry.look(session_id)
-
-    def delta(self, session_id: str, update: MessageUpdate) -> None:
-        self.partials[session_id].add(update)
-        self.feed.delta(session_id, self.turns.get(session_id, "turn"), update)
-
-    async def append(self, session_id: str, *entries: object) -> None:
-        await self.store.append_entries(session_id, list(entries))
-        for entry in entries:
-            if isinstance(entry, Message):
-                self.partials[session_id].drop(entry.id)
-
-    async def close(self) -> None:
-        await self.registry.close()
-        await self.feed.close()
+from tests.server.live import Event, EventParser
+from tests.server.watched_world import World, read_until
 
 
 class Reader:
@@ -195,16 +152,6 @@ async def test_reconnecting_at_any_moment_leaves_no_hole_and_doubles_nothing(see
         assert all(reader.is_whole for reader in readers)
     assert world.feed.watched == frozenset()
     await world.close()
-
-
-async def read_until(viewer: Viewer, wanted: bytes) -> bytes:
-    got = b""
-    async with asyncio.timeout(20):
-        while wanted not in got:
-            data = await viewer.next()
-            assert data is not None, got
-            got += data
-    return got
 
 
 async def test_an_entry_is_encoded_once_and_its_bytes_are_shared() -> None:
@@ -469,45 +416,3 @@ async def test_a_write_is_bounded_over_all_its_sessions_and_each_gets_its_turn(w
     assert set().union(*turns[: len(ids) + 1]) == set(ids)
     world.feed.leave(viewer)
     await world.close()
-
-
-async def test_frames_cannot_be_forged_by_text_or_ids() -> None:
-    world = World()
-    evil = "\r\n\r\nevent: void\ndata: {}\u2028\u0085\n\nid: 9.x\n"
-    world.partials["s\u2028: x"] = Partials()
-    await world.store.create_session("s\u2028: x")
-    viewer = await world.watch(("s\u2028: x", START))
-    world.delta("s\u2028: x", MessageUpdate("m\r\n\n", 0, 0, evil, "text"))
-    await world.append("s\u2028: x", text(evil))
-    events = EventParser().feed(await read_until(viewer, b"event: entry"))
-    assert {event.name for event in events} <= {"status", "partial", "delta", "entry"}
-    (entry,) = (event for event in events if event.name == "entry")
-    assert entry.data["parts"][0]["text"] == evil
-    await world.close()
-
-
-async def test_foreign_white_space_and_numbers_cannot_break_a_frame() -> None:
-    from perdure.codec import Entry, read_entry
-
-    raw = b'{"id":"e1",\r\n "type":"custom","kind":"k",\r"created_at":"2026-01-01T00:00:00Z",\n'
-    raw += b'"parent_id":null,"data":1}'
-    odd = b'{"id":"e2","type":"x","created_at":"2026-01-01T00:00:00Z","parent_id":null,"n":NaN}'
-    world = World()
-    await world.store.create_session("a")
-    entries: list[Entry] = [read_entry(raw), read_entry(odd)]
-    await world.store.append_entries("a", entries)
-    viewer = await world.watch(("a", START))
-    events = EventParser().feed(await read_until(viewer, b'"e2"'))
-    assert [event.data["id"] for event in events if event.name == "entry"] == ["e1", "e2"]
-    assert events[-1].data["n"] is None
-    await world.close()
-
-
-def test_stored_entries_have_their_own_bytes_on_the_wire() -> None:
-    from perdure.codec import seal
-    from perdure.server.feed.wire import EntryWriter
-
-    stored = StoredEntry(7, seal(text("hello")))
-    sent = EntryWriter("a/b").whole(stored)
-    assert sent == b'{"session_id":"a/b","seq":7,' + stored.raw[1:]
-    assert json.loads(sent)["parts"] == [{"type": "text", "text": "hello"}]
