@@ -267,8 +267,8 @@ class ApprovalNotFoundError(_SessionError):
     def __init__(self, session_id: str, call_id: str) -> None:
         super().__init__(
             session_id,
-            f"no call {call_id!r} waits for an approval in session {session_id!r}; its turn may "
-            "have been stopped, or the request has expired",
+            f"no call {call_id!r} waits for an approval in session {session_id!r}; it may have "
+            "run by now, its turn may have been stopped, or the request has expired",
         )
         self.call_id = call_id
 

@@ -95,3 +95,10 @@ def test_the_sessions_of_a_running_server_can_be_read(tmp_path: Path) -> None:
             assert answer.status == 201
         assert run("ls", cwd=tmp_path).stdout.splitlines()[1].split()[0] == "s"
         assert run("verify", cwd=tmp_path).returncode == 0
+
+
+def test_the_help_says_what_an_option_is_given(tmp_path: Path) -> None:
+    told = run("serve", "--help", cwd=tmp_path).stdout
+    assert "--requests-per-s NUMBER" in told
+    assert "--retain-dry-run TRUE|FALSE" in told
+    assert "--grace-s SECONDS" in told

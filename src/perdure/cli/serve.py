@@ -30,6 +30,7 @@ def add_to(verbs: Any) -> None:
             continue
         value = getattr(default, name)
         shown = default.store_url if name == "store" else value
+        shown = str(shown).lower() if isinstance(shown, bool) else shown
         verb.add_argument(
             f"--{name.replace('_', '-')}",
             metavar=_metavar(name, value),
@@ -41,7 +42,10 @@ def add_to(verbs: Any) -> None:
 def _metavar(name: str, value: object) -> str:
     known = {"store": "URL", "data": "FOLDER", "workspace": "FOLDER", "loop": "NAME"}
     known["tokens"] = "FILE"
-    if name.endswith("_s"):
+    known |= {"requests_per_s": "NUMBER", "retain_days": "DAYS", "compact_at": "SHARE"}
+    if isinstance(value, bool):
+        return "TRUE|FALSE"
+    if name not in known and name.endswith("_s"):
         return "SECONDS"
     return known.get(name, "NUMBER" if isinstance(value, int) else "TEXT")
 
