@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ def in_background(*tasks: str) -> None:
 def delegate(how: str) -> None:
     """Starts an agent, and waits for it, or ends its turn meanwhile and goes on later, or not."""
     start_agent()
+    if how == "and change its mind":
+        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}}
+        request |= {"tool_use_id": "sub1", "agent_id": "a1"}
+        say(type="control_request", request_id="r1", request=request)
+        while not (SESSIONS / "go on").exists():
+            time.sleep(0.01)
+        say(type="control_cancel_request", request_id="r1")
+        end_agent("another way")
+        return
     if how == "and wait":
         end_agent(agent_asks("ls"))
         return
@@ -116,7 +126,7 @@ def main() -> None:
                 ask(prompt[4:])
             if prompt.startswith("delegate "):
                 delegate(prompt[9:])
-                if prompt != "delegate and wait":
+                if prompt not in ("delegate and wait", "delegate and change its mind"):
                     continue
             if prompt == "odd":
                 sys.stdout.write("[" * 100_000 + "\n")

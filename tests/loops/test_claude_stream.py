@@ -11,6 +11,7 @@ import pytest
 
 import perdure
 from perdure.errors import ConfigurationError, LoopError
+from perdure.fact import ApprovalAnswered
 from perdure.loops import ClaudeStream, claude_session
 from perdure.loops.configured import parse_loops
 from perdure.stores.memory import MemoryStore
@@ -140,3 +141,21 @@ async def test_an_answer_gives_back_what_no_utf_8_can_spell(house: House) -> Non
     await house.rest()
     assert (await house.texts())[-1] == "Done."
     assert "half" in (await the_result(house)).text
+
+
+async def test_a_question_that_it_takes_back_is_not_asked_any_more(
+    house: House, tmp_path: Path
+) -> None:
+    sent = await house.send("delegate and change its mind")
+    await until_asked(house)
+    (tmp_path / "sessions" / "go on").touch()
+    await house.rest()
+    assert await house.ends() == [(sent.turn_id, "completed")]
+    assert (await the_result(house)).text == "another way"
+    assert (await house.texts())[-1] == "Done."
+    (answered,) = [e.view for e in await house.log() if isinstance(e.view, ApprovalAnswered)]
+    assert (answered.approve, answered.reason) == (
+        False,
+        "withdrawn: nobody waits for the answer any more",
+    )
+    assert (await house.look()).approvals == ()

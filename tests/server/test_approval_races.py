@@ -11,7 +11,7 @@ import pytest
 
 from perdure import clock
 from perdure.entry import Text, ToolCall, ToolResult
-from perdure.errors import ApprovalAnsweredError, StoreUnavailableError
+from perdure.errors import ApprovalAnsweredError, ApprovalNotFoundError, StoreUnavailableError
 from perdure.fact import ApprovalAnswered
 from perdure.loop import (
     CallWaits,
@@ -182,7 +182,7 @@ async def test_a_message_that_is_discarded_while_it_joins_fails_nothing(
     assert (await house.texts())[-1] == "right"
 
 
-async def test_a_question_in_mid_run_that_its_run_gave_up_holds_up_no_answer(
+async def test_a_question_in_mid_run_that_its_run_gave_up_is_withdrawn_and_holds_up_no_answer(
     house: House,
 ) -> None:
     async def loop(context: LoopContext) -> AsyncGenerator[LoopEvent, None]:
@@ -199,7 +199,9 @@ async def test_a_question_in_mid_run_that_its_run_gave_up_holds_up_no_answer(
 
     house = house.restart(loops=Loops(lambda: loop))
     sent = await house.send("x")
-    await house.until(lambda look: len(look.approvals) == 2)
+    await house.until(lambda look: [each.call_id for each in look.approvals] == ["b"])
+    with pytest.raises(ApprovalNotFoundError):
+        await house.registry.answer(ID, "a", approve=True)
     await house.registry.answer(ID, "b", approve=True)
     await house.rest()
     assert await house.ends() == [(sent.turn_id, "completed")]

@@ -21,9 +21,9 @@ from perdure.encoding import kept
 from perdure.entry import File, Json, Text, ToolCall
 from perdure.errors import LoopError
 from perdure.loop import Allowed, Refused
-from perdure.loops.agent_told import Asked, CallTold, Said, TurnOver
+from perdure.loops.agent_told import Answered, Asked, CallTold, Said, TurnOver
 from perdure.loops.command import Command, ended, read_message, write_message
-from perdure.loops.inbox import Inbox
+from perdure.loops.inbox import Inbox, settle
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class ClaudeSession:
         self._over = asyncio.Event()
         self._message_id: str | None = None
         self._is_prompted = False
+        self._asked: dict[str, Asked] = {}
         self._agents: set[str] = set()
         """Agents that it started, and that work in the background."""
         self._resting: asyncio.TimerHandle | None = None
@@ -194,6 +195,11 @@ class ClaudeSession:
                     reply.set_result(told)
             case "control_request":
                 self._later(self._answer(message))
+            case "control_cancel_request":
+                asked = self._asked.pop(str(message.get("request_id")), None)
+                if asked is not None:  # the call goes on as it is told of, or does not
+                    settle(asked)
+                    self._inbox.put(Answered(asked, Allowed(None)))
             case "stream_event" if is_own:
                 self._stream(_fields(message.get("event")), size)
             case "assistant" if is_own:
@@ -262,7 +268,11 @@ class ClaudeSession:
                 asked = Asked(str(call_id), reason)
                 self._inbox.put(_call(call_id, call))
             self._inbox.put(asked)
-            reply |= {"subtype": "success", "response": _decision(await asked.answer, call)}
+            self._asked[str(request_id)] = asked
+            answer = await asked.answer
+            if self._asked.pop(str(request_id), None) is None:
+                return  # it does not wait any more
+            reply |= {"subtype": "success", "response": _decision(answer, call)}
         await self._say({"type": "control_response", "response": reply})
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from perdure import clock
 from perdure.codec import Draft, clean_text
+from perdure.completion import complete
 from perdure.context import RunContext
 from perdure.entry import Json, Message, ToolCall
 from perdure.errors import (
@@ -400,7 +401,7 @@ class Player(Owner, ABC):
         return [view for each in receipt.entries if isinstance(view := each.view, Message)]
 
     async def ask(self, turn_id: str, call: ToolCall, reason: str | None) -> Answer:
-        """Waits for a person's answer, in mid-run."""
+        """Waits for a person's answer, in mid-run; a question nobody waits for is withdrawn."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         async def step() -> None:
@@ -411,8 +412,27 @@ class Player(Owner, ABC):
             self._turn.asked_of[clean_text(call.call_id)] = (call, future)
 
         await self._mailbox.do(step)
-        await self._surroundings.waits(self._scope(turn_id), [call])
-        return await future
+        try:
+            await self._surroundings.waits(self._scope(turn_id), [call])
+            return await future
+        except asyncio.CancelledError:
+            if self._turn is not None and not self._turn.is_asked_to_end:
+                await complete(self._withdraw(turn_id, clean_text(call.call_id)))
+            raise
+
+    async def _withdraw(self, turn_id: str, call_id: str) -> None:
+        async def step() -> None:
+            turn = self._state.turn if self._state is not None else None
+            if turn is None or turn.turn_id != turn_id:
+                return
+            call = turn.waiting_call(call_id)
+            if call is not None and call.approved is None:
+                why = "withdrawn: nobody waits for the answer any more"
+                await self.append(
+                    [self.new_answer(turn_id, call, approve=False, reason=why, arguments=None)]
+                )
+
+        await self._mailbox.do(step)
 
     def remembered(self, key: str) -> Json:
         """What a loop of this session remembered last with this key."""
