@@ -411,8 +411,8 @@ class Player(Owner, ABC):
                 raise StoreUnavailableError(f"turn {turn_id} was lost; nobody is asked")
             self._turn.asked_of[clean_text(call.call_id)] = (call, future)
 
-        await self._mailbox.do(step)
         try:
+            await self._mailbox.do(step)
             await self._surroundings.waits(self._scope(turn_id), [call])
             return await future
         except asyncio.CancelledError:
