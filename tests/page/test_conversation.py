@@ -72,6 +72,27 @@ def test_pending_messages_are_edited_discarded_held_and_run(
     ]
 
 
+def test_a_pending_message_with_a_long_text_and_a_big_picture_is_edited(
+    visit: Visit, api: httpx.Client
+) -> None:
+    start(api, "s")
+    ask(api, "s", Say("at work"), Hang())
+    picture = base64.b64encode(PIXEL + bytes(100_000)).decode()
+    file = {"type": "file", "media_type": "image/png", "name": "big.png", "data": picture}
+    long = "word " * 20_000
+    parts = [{"type": "text", "text": long}, file]
+    api.post("/v1/sessions/s/messages", json={"parts": parts}).raise_for_status()
+    visitor = visit(place_of("s"))
+    expect(visitor.see("queued")).to_contain_text("big.png", timeout=WAIT_MS)
+    visitor.see("queued-edit").click()
+    expect(visitor.see("queued-field")).to_have_value(long, timeout=WAIT_MS)
+    visitor.see("queued-field").fill("said shorter")
+    visitor.see("queued-save").click()
+    expect(visitor.see("queued")).to_contain_text("said shorter big.png", timeout=WAIT_MS)
+    _, kept = api.get("/v1/sessions/s").json()["queued"][0]["parts"]
+    assert api.get(kept["href"]).content == PIXEL + bytes(100_000)
+
+
 def test_a_message_interrupts_the_running_turn(visit: Visit, api: httpx.Client) -> None:
     start(api, "s")
     visitor = visit(place_of("s"))

@@ -48,8 +48,11 @@ def test_a_long_conversation_is_a_window_that_scrolls_without_a_jump(
         visitor.open(place_of("long"))
         page = visitor.page
         expect(page.get_by_text("answer 399")).to_be_in_viewport(timeout=WAIT_MS)
+        held = page.locator('[data-row="t398"]')
+        held.get_by_test_id("reasoning").locator("summary").click()
+        held.evaluate("row => { row.isHeld = true }")
         seen = set(rows(page))
-        for _ in range(25):
+        for turn in range(25):
             first = page.get_by_test_id("transcript").get_attribute("data-first")
             scroll_to(page, 500)
             before, top = page.evaluate(TOP_OF_ROWS)
@@ -59,6 +62,9 @@ def test_a_long_conversation_is_a_window_that_scrolls_without_a_jump(
             )
             page.wait_for_timeout(100)
             assert abs(page.evaluate(TOP_OF, before) - top) < 2
+            if turn == 0:  # What stays in the page is not drawn anew: it is as it was left.
+                assert held.evaluate("row => row.isHeld === true")
+                expect(held.get_by_test_id("reasoning")).to_have_attribute("open", "")
             shown = rows(page)
             assert len(shown) == len(set(shown)) < MOST_ROWS
             seen |= set(shown)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.codec import Entry, StoredEntry, import_entry, seal
-from perdure.entry import Compaction, Custom, Message, Text, text
+from perdure.entry import Compaction, Custom, File, Message, Text, text
 from perdure.errors import StateUnreplayableError
 from perdure.fact import (
     Claimed,
@@ -192,6 +192,19 @@ def test_a_big_queued_part_is_elided_in_the_state() -> None:
     assert elided["bytes"] > INLINE_BYTES
     assert elided["text"] == "x" * BEGINNING_CHARS
     assert small == {"type": "text", "text": "small"}
+
+
+def test_a_big_queued_file_is_elided_but_for_what_it_is() -> None:
+    file = File("image/png", data=bytes(INLINE_BYTES + 1), name="a.png" + "x" * BEGINNING_CHARS)
+    state = fold(State(), place(State(), [seal(MessageQueued(message_id="m", parts=(file,)))]))
+    (elided,) = state.queue[0].parts
+    assert elided.pop("bytes") > INLINE_BYTES
+    assert elided == {
+        "type": "file",
+        "media_type": "image/png",
+        "name": ("a.png" + "x" * BEGINNING_CHARS)[:BEGINNING_CHARS],
+        "elided": True,
+    }
 
 
 def test_of_a_queued_message_a_bounded_part_is_in_the_state() -> None:

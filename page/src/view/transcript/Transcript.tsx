@@ -1,3 +1,4 @@
+import { Fragment } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { approvalsElsewhere, NO_APPROVALS } from "../../model/approvals";
 import { liveOutputs, liveText, toBlocks } from "../../model/blocks";
@@ -99,28 +100,29 @@ export function Transcript({ state }: { state: SessionState }) {
             const its = showDay(block.entry.created_at);
             const isNewDay = its !== day && (index > 0 || !path.hasOlder) && its !== "Today";
             day = its;
-            return [
-              isNewDay && (
-                <p key={`day ${block.entry.id}`} class="day">
-                  <span>{its}</span>
-                </p>
-              ),
-              <Message
-                key={block.entry.id}
-                sessionId={state.sessionId}
-                block={block}
-                isActive={isActive && index > lastInput}
-                isLast={isLast(index)}
-                isUnanswered={block.entry.role === "user" && blocks[index + 1]?.entry.role === "user"}
-                isTarget={view === "entry" && block.entry.id === target}
-                isAtRest={!isActive && state.status !== "deleted"}
-                approvals={isActive && index > lastInput ? state.approvals : NO_APPROVALS}
-                outputs={block.calls.map(({ call }) => {
-                  const output = outputs.get(call.call_id ?? "");
-                  return output === undefined ? null : liveText(output);
-                })}
-              />,
-            ];
+            return (
+              <Fragment key={block.entry.id}>
+                {isNewDay && (
+                  <p class="day">
+                    <span>{its}</span>
+                  </p>
+                )}
+                <Message
+                  sessionId={state.sessionId}
+                  block={block}
+                  isActive={isActive && index > lastInput}
+                  isLast={isLast(index)}
+                  isUnanswered={block.entry.role === "user" && blocks[index + 1]?.entry.role === "user"}
+                  isTarget={view === "entry" && block.entry.id === target}
+                  isAtRest={!isActive && state.status !== "deleted"}
+                  approvals={isActive && index > lastInput ? state.approvals : NO_APPROVALS}
+                  outputs={block.calls.map(({ call }) => {
+                    const output = outputs.get(call.call_id ?? "");
+                    return output === undefined ? null : liveText(output);
+                  })}
+                />
+              </Fragment>
+            );
           })}
           {others.map((message) => (
             <LiveMessage key={message.messageId} message={message} />

@@ -293,19 +293,25 @@ def _with(
 
 
 def _shown(fact: MessageQueued) -> tuple[Json, ...]:
-    """The parts as JSON; those that do not fit are elided, a text but for its beginning."""
+    """The parts as JSON; of one that does not fit there is what it is, and a text's beginning."""
     shown = []
     left = INLINE_BYTES
     for part in fact.parts:
         raw = encode(part)
         value = msgspec.json.decode(raw)
         if len(raw) > left:
-            text = {"text": part.text[:BEGINNING_CHARS]} if isinstance(part, Text) else {}
-            value = {"type": value["type"], **text, "elided": True, "bytes": len(raw)}
+            kept = {name: value[name] for name in ("type", "media_type", "name") if name in value}
+            if isinstance(part, Text):
+                kept["text"] = part.text[:BEGINNING_CHARS]
+            value = {**_cut(kept), "elided": True, "bytes": len(raw)}
         else:
             left -= len(raw)
         shown.append(value)
     return tuple(shown)
+
+
+def _cut(kept: dict[str, Json]) -> dict[str, Json]:
+    return {name: each[:BEGINNING_CHARS] for name, each in kept.items() if isinstance(each, str)}
 
 
 FOLD = Fold(State(), _DECISIVE, _decide, _note, _UPCASTS)
