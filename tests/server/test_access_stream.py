@@ -237,3 +237,28 @@ async def test_a_stream_that_is_refused_holds_no_place(tmp_path: Path) -> None:
             check(await anna.get("/v1/stream"), 422, "no_session")
         async with stream(anna, "listing=1"):
             await _until_count(here, 1)
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/sessions/hers/messages"])
+async def test_a_token_that_is_revoked_while_a_body_comes_does_nothing_any_more(
+    tmp_path: Path, path: str
+) -> None:
+    async with people(tmp_path) as here:
+        anna = await here.come("anna")
+        await make(anna, "hers")
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b'{"text": "hi"}' if path.endswith("messages") else b'{"session_id": "late"'
+            begun.set()
+            await go_on.wait()
+            yield b" " if path.endswith("messages") else b"}"
+
+        sending = asyncio.create_task(anna.post(path, content=body()))
+        await begun.wait()
+        revoke_tokens(here.path, "anna")
+        await here.server.access.keyring.refresh()
+        go_on.set()
+        check(await sending, 401, "unauthorised")
+        listed = (await here.admin.get("/v1/sessions")).json()["sessions"]
+        assert [(look["session_id"], look["last_seq"]) for look in listed] == [("hers", 1)]

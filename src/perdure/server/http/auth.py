@@ -113,15 +113,19 @@ class Access:
         if grant is None:
             if b"authorization" in headers or self._sent_cookie(headers, host) is not None:
                 self._fail(scope)
-            raise Refused(
-                401,
-                "unauthorised",
-                "open the address that the server printed at its start, or send a token as "
-                "'Authorization: Bearer …'; one that counted may have expired or been revoked",
-                headers={"www-authenticate": "Bearer"},
-            )
+            raise _unauthorised()
         self._requests.take(grant.principal)
         return grant
+
+    def check_again(self, grant: Grant) -> None:
+        """Returns if the token still grants that, some time after it was let in.
+
+        Raises:
+            Refused: 401, it was revoked, has expired, or grants something else now.
+
+        """
+        if not self.keyring.is_valid(grant):
+            raise _unauthorised()
 
     def exchange(self, scope: Scope) -> Response | None:
         """Answers an address with a token in it: the cookie, and the address without the token.
@@ -211,6 +215,16 @@ class Access:
             if (cookie := cookie_parser(value.decode("latin-1")).get(name)) is not None:
                 return cookie
         return None
+
+
+def _unauthorised() -> Refused:
+    return Refused(
+        401,
+        "unauthorised",
+        "open the address that the server printed at its start, or send a token as "
+        "'Authorization: Bearer …'; one that counted may have expired or been revoked",
+        headers={"www-authenticate": "Bearer"},
+    )
 
 
 def _cookie_name(host: str) -> str:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from perdure.errors import SessionExistsError, SessionNotFoundError
 from perdure.server.access.principal import Grant, Right
-from perdure.server.http.auth import check_right, grant_of
+from perdure.server.http.auth import Access, check_right, grant_of
 from perdure.server.http.body import receive_body
 from perdure.server.http.segment import session_id_of, text_of
 from perdure.server.service import Service
@@ -23,7 +23,8 @@ async def guard(service: Service, request: Request, needs: Right, *, has_body: b
     """Returns if the request may go on to the handler of its operation.
 
     Raises:
-        Refused: 403, the role may not; 413 or 400, the body did not come whole.
+        Refused: 403, the role may not; 413, 408 or 400, the body did not come whole; 401, the
+            token was revoked meanwhile.
         InvalidSessionIdError, SessionNotFoundError: of the session in the path.
         RoutineNotFoundError, WorkflowNotFoundError: of the routine or workflow in the path.
 
@@ -32,13 +33,16 @@ async def guard(service: Service, request: Request, needs: Right, *, has_body: b
     if grant is None:
         return
     check_right(grant, needs)
+    if has_body:
+        # Nobody decides first and takes a day to send the rest: the token may be revoked by then,
+        # and the session another one.
+        await receive_body(request, service.settings.max_body_bytes)
+        access: Access = request.app.state.access
+        access.check_again(grant)
     is_about = {"session_id", "routine_id", "workflow_id"} & request.path_params.keys()
     if grant.scope is None or not is_about:
         return
     session_id = session_id_of(request) if "session_id" in is_about else None
-    if has_body:
-        # Nobody decides first and takes a day to send the rest: the session may be another by then.
-        await receive_body(request, service.settings.max_body_bytes)
     if "workflow_id" in is_about:
         await service.workflows.check_scope(text_of(request, "workflow_id"), grant.scope)
         return
