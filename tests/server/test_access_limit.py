@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -109,3 +111,40 @@ async def test_nobody_who_has_a_token_is_locked_out_by_those_who_guess(tmp_path:
         opened = await nobody.get(f"/?token={here.tokens['anna']}")
         assert opened.status_code == 303
         assert (await here.admin.get("/v1/sessions")).status_code == 200
+
+
+async def test_the_bodies_of_one_principal_have_a_bound_together_and_anothers_are_not_harmed(
+    tmp_path: Path,
+) -> None:
+    async with people(tmp_path, max_body_bytes=10_000) as here:
+        anna, bob = await here.come("anna"), await here.come("bob")
+        await make(anna, "hers")
+        await make(bob, "his")
+        go_on = asyncio.Event()
+        begun = asyncio.Semaphore(0)
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b" " * 9_000
+            begun.release()
+            await go_on.wait()
+            yield b'{"text": "hi"}'
+
+        url = "/v1/sessions/hers/messages"
+        sending = [asyncio.create_task(anna.post(url, content=slow())) for _ in range(4)]
+        for _ in sending:
+            await begun.acquire()
+        large = {"text": "x" * 8_000}
+        for _ in range(100):  # the slow ones may not have come so far
+            answer = await anna.post(url, json=large)
+            if answer.status_code == 429:
+                break
+            await asyncio.sleep(0.05)
+        check(answer, 429, "too_many_requests")
+        assert answer.headers["retry-after"] == "1"
+        assert (await bob.post("/v1/sessions/his/messages", json=large)).status_code == 202
+        assert (await anna.post(url, json={"text": "x"})).status_code == 202
+        go_on.set()
+        for each in await asyncio.gather(*sending):
+            assert each.status_code == 202
+        assert (await anna.post(url, json=large)).status_code == 202
+        assert here.server.access.bodies._held == {}

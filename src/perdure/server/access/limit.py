@@ -6,6 +6,8 @@ import hashlib
 import ipaddress
 import math
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from perdure import clock
 from perdure.server.problem import Refused
@@ -43,6 +45,44 @@ class Bucket:
     def is_full(self) -> bool:
         """Whether it is as a new one would be."""
         return self._left + (clock.monotonic() - self._at) * self._rate >= self._size
+
+
+class BodyLimit:
+    """So many bytes of bodies of each principal, in requests that are not answered yet."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: dict[str, int] = {}
+
+    @contextmanager
+    def hold(self, principal: str) -> Iterator[Callable[[int], None]]:
+        """Counts what one request takes inside the block, by the function that it gives.
+
+        That raises Refused, 429, where it would be too much.
+        """
+        own = 0
+
+        def take(size: int) -> None:
+            nonlocal own
+            total = self._held.get(principal, 0) + size
+            if total > self._most_bytes:
+                detail = (
+                    f"{principal!r} is sending {total} bytes in bodies at once, and may send "
+                    f"{self._most_bytes}: try again when one of them is answered"
+                )
+                headers = {"retry-after": "1", "connection": "close"}
+                raise Refused(429, "too_many_requests", detail, headers=headers)
+            self._held[principal] = total
+            own += size
+
+        try:
+            yield take
+        finally:
+            left = self._held.get(principal, 0) - own
+            if left > 0:
+                self._held[principal] = left
+            else:
+                self._held.pop(principal, None)
 
 
 class RequestLimit:

@@ -89,6 +89,7 @@ def create_app(
         origins=settings.origins,
         requests_per_s=settings.requests_per_s,
         max_streams=settings.max_streams,
+        max_body_bytes=settings.max_body_bytes,
     )
 
     @asynccontextmanager
@@ -211,9 +212,14 @@ def _route(path: str, operations: Sequence[Operation]) -> Route:
         service = await service_of(request.app)
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         assert operation.handler is not None
-        has_body = operation.body is not None
-        await guard(service, request, operation.needs, has_body=has_body)
-        return await operation.handler(service, request)
+        grant = grant_of(request.scope)
+        if operation.body is None or grant is None:
+            await guard(service, request, operation.needs)
+            return await operation.handler(service, request)
+        access: Access = request.app.state.access
+        with access.bodies.hold(grant.principal) as take:
+            await guard(service, request, operation.needs, take=take)
+            return await operation.handler(service, request)
 
     return Route(segments, endpoint, methods=methods, name=operations[0].name)
 

@@ -21,7 +21,7 @@ from starlette.types import Scope
 
 from perdure.server.access.connection import Connections
 from perdure.server.access.keyring import Keyring
-from perdure.server.access.limit import FailureLimit, RequestLimit
+from perdure.server.access.limit import BodyLimit, FailureLimit, RequestLimit
 from perdure.server.access.principal import RIGHTS, ROLES, Grant, Right
 from perdure.server.access.token_file import cookie_of
 from perdure.server.problem import Refused
@@ -30,6 +30,9 @@ log = logging.getLogger("perdure.server")
 
 GRANT = "perdure.grant"
 """What a request's token grants, in its scope; not there on a public path."""
+
+BODIES_AT_ONCE = 4
+"""So many of the largest bodies may be in memory for each principal."""
 
 PUBLIC = frozenset({"/", "/v1/health", "/v1/ready", "/openapi.json", "/favicon.ico"})
 _ASSETS = "/assets/"
@@ -83,9 +86,11 @@ class Access:
         origins: Iterable[str] = (),
         requests_per_s: float = 1000,
         max_streams: int = 500,
+        max_body_bytes: int = 32 * 1024 * 1024,
     ) -> None:
         self.keyring = keyring
         self.connections = Connections(keyring, max_streams)
+        self.bodies = BodyLimit(BODIES_AT_ONCE * max_body_bytes)
         self._requests = RequestLimit(requests_per_s)
         self._failures = FailureLimit()
         self._hosts = {"localhost", "127.0.0.1", "::1"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -181,17 +182,21 @@ async def read_text(request: Request, max_bytes: int) -> str:
         raise Refused(400, "invalid_text", detail) from error
 
 
-async def receive_body(request: Request, max_bytes: int) -> None:
+async def receive_body(request: Request, max_bytes: int, take: Callable[[int], None]) -> None:
     """Has the whole body here, so that nothing is waited for when `read_body` reads it.
+
+    `take` is told how much came, as it comes, and may raise.
 
     Raises:
         Refused: 413, 408, or 400 if it was cut off.
 
     """
-    request.scope[_RECEIVED] = await _read(request, max_bytes)
+    request.scope[_RECEIVED] = await _read(request, max_bytes, take)
 
 
-async def _read(request: Request, max_bytes: int) -> bytes:
+async def _read(
+    request: Request, max_bytes: int, take: Callable[[int], None] | None = None
+) -> bytes:
     received: bytes | None = request.scope.get(_RECEIVED)
     if received is not None:
         return received
@@ -207,6 +212,8 @@ async def _read(request: Request, max_bytes: int) -> bytes:
                 size += len(chunk)
                 if size > max_bytes:
                     raise _too_large(max_bytes)
+                if take is not None:
+                    take(len(chunk))
                 chunks.append(chunk)
                 limit.reschedule(end + size / BYTES_PER_S)
     except ClientDisconnect as error:

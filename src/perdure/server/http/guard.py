@@ -7,7 +7,7 @@ says which ones are about a session, and what right each one needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.requests import Request
 
@@ -19,11 +19,19 @@ from perdure.server.http.segment import session_id_of, text_of
 from perdure.server.service import Service
 
 
-async def guard(service: Service, request: Request, needs: Right, *, has_body: bool) -> None:
+async def guard(
+    service: Service,
+    request: Request,
+    needs: Right,
+    *,
+    take: Callable[[int], None] | None = None,
+) -> None:
     """Returns if the request may go on to the handler of its operation.
 
+    `take` is told how much of the body came, if the operation has one; it may refuse more.
+
     Raises:
-        Refused: 403, the role may not; 413, 408 or 400, the body did not come whole; 401, the
+        Refused: 403, the role may not; 413, 408, 429 or 400, the body did not come whole; 401, the
             token was revoked meanwhile.
         InvalidSessionIdError, SessionNotFoundError: of the session in the path.
         RoutineNotFoundError, WorkflowNotFoundError: of the routine or workflow in the path.
@@ -33,10 +41,10 @@ async def guard(service: Service, request: Request, needs: Right, *, has_body: b
     if grant is None:
         return
     check_right(grant, needs)
-    if has_body:
+    if take is not None:
         # Nobody decides first and takes a day to send the rest: the token may be revoked by then,
         # and the session another one.
-        await receive_body(request, service.settings.max_body_bytes)
+        await receive_body(request, service.settings.max_body_bytes, take)
         access: Access = request.app.state.access
         access.check_again(grant)
     is_about = {"session_id", "routine_id", "workflow_id"} & request.path_params.keys()
