@@ -157,3 +157,12 @@ def test_a_pause_and_its_end_are_said_once_in_the_order_of_what_happened(
     assert told.index("a approve: fine") < told.index("a attempt 1 started")
     _, again = run(server, tmp_path, "follow", "paused")
     assert again.splitlines()[0] == "a approve: fine"
+
+
+def test_a_step_that_completed_although_its_command_failed_says_so(tmp_path: Path) -> None:
+    text = "name: w\nsteps:\n- {id: a, prompt: 'true'}\n- {id: b, prompt: 'false'}\n"
+    with ServerProcess(tmp_path, loop="shell") as server:
+        status, said = run(server, tmp_path, "run", "-", text=text)
+    assert status == 0
+    assert "a attempt 1 completed\n" in said
+    assert "b attempt 1 completed, although its last tool call failed\n" in said

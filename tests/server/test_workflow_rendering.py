@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from perdure.errors import InvalidWorkflowError
-from perdure.server.workflow import definition, rendering
+from perdure.server.workflow import definition, prompt, rendering
 from perdure.server.workflow.rendering import Job, render, render_all
 from perdure.server.workflow.template import Named, Said, TemplateProblem, is_plain
 from perdure.server.workflow.yaml_text import read_yaml
 from perdure.stores.memory import MemoryStore
-from tests.server.workflow_house import SAY, living
+from perdure.workflow import Workflow
+from tests.server.workflow_house import SAY, living, step, until
 
 SAID = {"output": "y\n" * 1000, "session_id": "s", "attempts": 1, "skipped": False}
 VALUES: dict[str, Any] = {
@@ -126,3 +129,49 @@ async def test_a_text_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPa
             await house.workflows.check(text % "nope")
     assert read_by
     assert threading.main_thread() not in read_by
+
+
+class Crowd:
+    """How many are inside at the same time, at most."""
+
+    def __init__(self) -> None:
+        self.most = self._inside = self.count = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self.count += 1
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+        time.sleep(0.05)
+        with self._lock:
+            self._inside -= 1
+
+
+async def test_few_texts_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+
+    def read(text: str) -> Any:
+        crowd()
+        return read_yaml(text)
+
+    monkeypatch.setattr(definition, "read_yaml", read)
+    text = f"name: w\nsteps:\n- id: a\n  prompt: '{SAY}'\n"
+    async with living(MemoryStore()) as house:
+        await asyncio.gather(*(house.workflows.check(text) for _ in range(8)))
+    assert (crowd.count, crowd.most) == (8, 2)
+
+
+async def test_few_prompts_are_rendered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+
+    def slow(text: str, values: Any) -> str:
+        crowd()
+        return render(text, values)
+
+    monkeypatch.setattr(prompt, "render", slow)
+    async with living(MemoryStore()) as house:
+        for n in range(6):
+            await house.workflows.create(Workflow("w", [step("a")]), workflow_id=f"w{n}")
+        await until(lambda: len(house.keeper) == 0)
+    assert (crowd.count, crowd.most) == (6, 2)

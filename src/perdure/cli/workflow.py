@@ -279,11 +279,18 @@ def _lines(name: str, attempt: dict[str, Any]) -> Iterator[tuple[int, str]]:
         said = "passed" if attempt["check"]["passed"] else "did not pass"
         yield attempt["check"]["seq"], f"{name}  attempt {number} check {said}"
     if attempt["reason"] is not None:
-        why = f": {attempt['cause']}" if attempt["cause"] else ""
+        why = f": {attempt['cause']}" if attempt["cause"] else _last_call(attempt)
         again = ""
         if attempt["retry_at"] is not None:
             again = f"; again at {_time(attempt['retry_at'])} (a retry is not a rollback)"
         yield attempt["ended_seq"], f"{name}  attempt {number} {attempt['reason']}{why}{again}"
+
+
+def _last_call(attempt: dict[str, Any]) -> str:
+    """A turn completes although its last tool call failed; whoever looks should see it."""
+    calls = (attempt["seen"] or {}).get("calls", ())
+    is_failed = attempt["reason"] == "completed" and calls and calls[-1]["state"] == "error"
+    return ", although its last tool call failed" if is_failed else ""
 
 
 def _list(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -62,6 +62,10 @@ RETRY_S = (1.0, 5.0, 20.0, 60.0)
 """After how long a store that refused is asked again."""
 
 
+RENDERS_AT_ONCE = 2
+"""How many prompts are rendered at the same time: the threads for it are everybody's."""
+
+
 class Advance:
     """Takes workflows on, one step after another; the caller holds the workflow's lock."""
 
@@ -80,6 +84,7 @@ class Advance:
         self._functions = functions
         self._call = call
         self._takes_commands = takes_commands
+        self._rendering = asyncio.Semaphore(RENDERS_AT_ONCE)
 
     async def advance(self, work: Work, now: datetime, *, thorough: bool) -> None:
         """As `Keeper.advance`, for one whose lock is held."""
@@ -123,7 +128,8 @@ class Advance:
         loop = step.loop or work.plan.workflow.loop
         is_command = number > 1 and await self._takes_commands(loop)
         try:
-            prompt = await prompt_of(work, step, number, is_command=is_command)
+            async with self._rendering:
+                prompt = await prompt_of(work, step, number, is_command=is_command)
         except TemplateProblem as problem:
             return await self._fail_to_start(work, name, number, "template_failed", str(problem))
         try:

@@ -41,6 +41,9 @@ from perdure.server.workflow.work import Work, create_work, load_work
 from perdure.store import Look
 from perdure.workflow import Workflow
 
+AT_ONCE = 2
+"""How many texts are read at the same time: the threads for it are also everybody else's."""
+
 
 class WorkflowRegistry:
     """The server's workflows, as they are asked for."""
@@ -62,6 +65,7 @@ class WorkflowRegistry:
         self._check_loop = check_loop
         self._check_runtime = check_runtime
         self._functions = functions
+        self._reading = asyncio.Semaphore(AT_ONCE)
 
     async def check(
         self,
@@ -77,10 +81,11 @@ class WorkflowRegistry:
 
         """
         given = inputs or {}
-        if isinstance(workflow, str):
-            plan = await asyncio.to_thread(read_workflow, workflow, given)
-        else:
-            plan = await asyncio.to_thread(plan_workflow, workflow, given)
+        async with self._reading:
+            if isinstance(workflow, str):
+                plan = await asyncio.to_thread(read_workflow, workflow, given)
+            else:
+                plan = await asyncio.to_thread(plan_workflow, workflow, given)
 
         async def find_function(name: str) -> None:
             await asyncio.to_thread(self._functions.find, name)
