@@ -12,14 +12,16 @@ import pytest
 
 from perdure import clock
 from perdure.entry import Text
-from perdure.errors import SessionDeletedError, SessionNotFoundError
+from perdure.errors import SessionDeletedError, SessionNotFoundError, StoreUnavailableError
 from perdure.server.config import Settings
 from perdure.server.journal import JournalStore
 from perdure.server.service import open_service
+from perdure.server.session.limit import Limits
 from perdure.server.session.retention import EVERY_S, expire, find_expired, retaining
-from perdure.server.session.surroundings import Nothing
+from perdure.server.session.surroundings import EndSource, Nothing, Scope
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, Say, write_script
+from tests.server.faulty import Faulty
 from tests.server.house import House, Loops
 
 HANG = write_script(Say("w", cut="hang"))
@@ -211,3 +213,35 @@ async def test_a_failure_that_nobody_thought_of_does_not_end_it(
             if "old" not in await ids(house):
                 break
     assert "old" not in await ids(house)
+
+
+async def test_hooks_hear_of_the_end_of_a_session_that_was_awake(
+    house: House, manual: ManualClock
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    class Hearing(Nothing):
+        hears_starts = True
+
+        async def ended(self, scope: Scope, source: EndSource, /) -> None:
+            told.append((scope.session_id, source))
+
+    house = house.restart(limits=Limits(idle_after_s=1e9), surroundings=Hearing())
+    await talk(house, "new")
+    manual.step(timedelta(days=40))
+    assert "new" in await expire(house.registry, MONTH, dry_run=False)
+    assert told == [("new", "delete")]
+    await house.close()
+    assert told == [("new", "delete")]
+
+
+async def test_a_session_that_cannot_be_deleted_takes_commands_again(house: House) -> None:
+    faulty: Any = Faulty(house.store)
+    other = House(faulty)
+    faulty.fault = lambda kind, verb, given: (
+        StoreUnavailableError("not now") if verb == "delete_session" else None
+    )
+    with pytest.raises(StoreUnavailableError):
+        await expire(other.registry, MONTH, dry_run=False)
+    await talk(other, "old")
+    await other.close()

@@ -299,6 +299,10 @@ class Actor(Player):
         """Stops the running turn, then deletes the session; it is not woken for that."""
         refusal = SessionDeletedError(self.session_id)
         await self._quiesce(refusal, "stopped", "the session was deleted")
+        await self._delete(refusal)
+
+    async def _delete(self, refusal: PerdureError) -> None:
+        """Deletes a session that takes no more commands, after those who wait for that are told."""
         await self._tell_ended("delete")
 
         async def step() -> None:
@@ -356,6 +360,7 @@ class Actor(Player):
         It is not woken for that. What came first is done by then, and counts; what comes later
         finds no session.
         """
+        refusal = SessionDeletedError(self.session_id)
 
         async def step() -> bool:
             if self._turn is not None or self._dying or self._refusal is not None:
@@ -364,12 +369,10 @@ class Actor(Player):
             state = self._state or await replay_all(self.store, look)
             if (state.last_activity or look.session.created_at) >= before:
                 return False
-            await self.store.delete_session(self.session_id)
-            self._refusal = SessionDeletedError(self.session_id)
-            self.fail(self._refusal)
+            self._refusal = refusal
             return True
 
-        is_deleted = await self._mailbox.do(step)
-        if is_deleted:
-            await self._surroundings.deleted(self.session_id)
-        return is_deleted
+        if not await self._mailbox.do(step):
+            return False
+        await self._delete(refusal)
+        return True

@@ -263,7 +263,11 @@ class Registry(Reading):
         try:
             look = await self.look(session_id)
             async with self._roster.use(session_id) as actor:
-                is_deleted = await complete(actor.expire(before))
+                try:
+                    is_deleted = await complete(actor.expire(before))
+                except SessionNotFoundError:
+                    self._roster.drop(actor)
+                    raise
                 if is_deleted:
                     self._roster.drop(actor)
         except SessionNotFoundError:
