@@ -355,7 +355,7 @@ async def test_a_hook_meets_a_servers_tool_by_the_name_that_coding_agents_give_i
     async def note(facts: Sequence[Fact]) -> None:
         assert facts
 
-    scope = Scope("s", "t", "loop", "local", None, note, lambda texts: None, lambda why: None)
+    scope = Scope("s", "t", "loop", "local", None, note, lambda texts: None, lambda why: None, note)
     try:
         await around.toolbox(scope).tools()
         for name, told in {

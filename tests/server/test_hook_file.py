@@ -253,7 +253,8 @@ def test_the_time_limit_is_that_of_the_handler_or_the_event(
     ("fields", "says"),
     [
         ({"timeout": 30000}, ".timeout is 30000 seconds: 3600 are the most"),
-        ({"async": True}, ".async has no effect: the hook is waited for"),
+        ({"async": True, "onFailure": "block"}, ".onFailure has no effect: nobody waits for"),
+        ({"async": True, "asyncRewake": True}, ".async has no effect here: the hook is waited"),
         ({"asyncRewake": True}, ".asyncRewake has no effect"),
         ({"statusMessage": "…"}, ".statusMessage has no effect: nobody is shown it"),
         ({"once": True}, ".once has no effect: the hook runs each time"),

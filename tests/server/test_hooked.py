@@ -27,7 +27,7 @@ from perdure.stores.memory import MemoryStore
 from perdure.testing import Call, Listen, Say, write_script
 from perdure.tree import Tree
 from perdure.view import model_view
-from tests.server.hooking import NO_PLUGINS, command, group, write_hooks
+from tests.server.hooking import NO_PLUGINS, command, group, is_alive, write_hooks
 from tests.server.house import ID, House, Loops
 from tests.unit.checks import check_model_view
 
@@ -452,3 +452,46 @@ async def test_a_stop_hook_is_told_that_the_turn_goes_on_also_after_an_approval(
         written = (tmp_path / "stops").read_text().splitlines()
         told = [json.loads(line)["stop_hook_active"] for line in written]
         assert told == [False] + [True] * MAX_GO_ONS
+
+
+async def test_nobody_waits_for_a_hook_that_is_async_and_it_is_a_fact_all_the_same(
+    store: JournalStore, tmp_path: Path
+) -> None:
+    waits = "echo $$ > pid; until test -e go; do sleep 0.02; done; echo no >&2; exit 2"
+    hook = [group(command(waits, **{"async": True}))]
+    async with housed(store, tmp_path, PreToolUse=hook, UserPromptSubmit=hook) as house:
+        await house.send(write_script(Say("a", calls=[Call("x", output=["out"])]), Say("b")))
+        await house.rest()
+        assert (await seen(house))[-2:] == ["out", "b"]
+        assert await ran(house) == []
+        await house.send(write_script(Say("c")))
+        assert (await house.rest()).status == "idle"
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(20):
+            while len(facts := await ran(house)) < 3:  # noqa: ASYNC110 - processes make it true
+                await asyncio.sleep(0.02)
+        told = sorted(fact.event for fact in facts)
+        assert told == ["PreToolUse", "UserPromptSubmit", "UserPromptSubmit"]
+        assert [fact.exit for fact in facts] == [2, 2, 2]
+
+
+async def test_what_runs_beside_its_turn_ends_with_the_hooks(
+    store: JournalStore, tmp_path: Path
+) -> None:
+    hook = command("echo $$ > pid; exec sleep 600", **{"async": True})
+    hooks = load_hooks(
+        [write_hooks(tmp_path, {"Stop": [group(hook)]})], NO_PLUGINS, folder=tmp_path
+    )
+    house = House(store, surroundings=ServerSurroundings(hooks))
+    await house.create()
+    await house.send(write_script(Say("a")))
+    await house.rest()
+    async with asyncio.timeout(20):
+        pid = tmp_path / "pid"
+        while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110 - a process makes it
+            await asyncio.sleep(0.02)
+    await hooks.close()
+    (fact,) = await ran(house)
+    assert "cut off" in str(fact.output)
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+    await house.close()

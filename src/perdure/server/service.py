@@ -140,6 +140,8 @@ async def open_service(
         opened.push_async_callback(service.feed.close)
         opened.push_async_callback(service.runtimes.close)
         opened.push_async_callback(service.registry.close)
+        if hooks is not None:
+            opened.push_async_callback(hooks.close)
         opened.callback(service.feed.end_streams)
         await routines.keeper.load()
         await apply_table(routines, wanted)

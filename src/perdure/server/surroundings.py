@@ -193,7 +193,11 @@ class ServerSurroundings:
         transcript = None
         if self._transcripts is not None:
             transcript = partial(self._transcripts.path_of, scope.session_id)
-        outcome = await self._hooks.fire(event, note=note, transcript=transcript)
+
+        async def later(fact: HookRan) -> None:
+            await scope.later([fact])
+
+        outcome = await self._hooks.fire(event, note=note, transcript=transcript, later=later)
         scope.say(outcome.context)
         if outcome.ends is not None:
             scope.end(outcome.ends)

@@ -57,6 +57,7 @@ class Command(Struct, frozen=True, kw_only=True):
     place: str = ""
     root: Path = Path()
     rule: Rule | None = None
+    is_aside: bool = False
 
     def concerns(self, event: HookEvent, subjects: Sequence[str] | None, folder: Path) -> bool:
         """Whether its matcher meets the event's subjects, and its rule the call."""

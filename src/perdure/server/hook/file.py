@@ -17,7 +17,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from perdure.errors import ConfigurationError
-from perdure.hook import EVENTS, OnFailure
+from perdure.hook import EVENTS, OnFailure, SessionEnd
 from perdure.server.hook.command import MAX_TIMEOUT_S, Command
 from perdure.server.hook.matcher import Matcher
 from perdure.server.hook.rule import Rule
@@ -56,12 +56,13 @@ TOOL_EVENTS = frozenset({"PreToolUse", "PostToolUse"})
 FOREIGN_TYPES = frozenset({"agent", "http", "mcp_tool", "prompt"})
 
 _WITHOUT_EFFECT = {
-    "async": "the hook is waited for",
     "asyncRewake": "the hook is waited for",
     "statusMessage": "nobody is shown it",
     "once": "the hook runs each time",
 }
-_PLAIN_FIELDS = frozenset({"type", "command", "args", "timeout", "shell", "if", "onFailure"})
+_PLAIN_FIELDS = frozenset(
+    {"type", "async", "command", "args", "timeout", "shell", "if", "onFailure"}
+)
 _SILENT = frozenset({"hooks", "description", "$schema", "disableAllHooks"})
 _FOREIGN_VARIABLES = ("CLAUDE_PLUGIN_DATA", "CLAUDE_ENV_FILE", "${user_config.")
 
@@ -197,6 +198,7 @@ class _Reader:
             place=f"{self._path.name}, {place}",
             root=self._root,
             rule=self._rule(event, given, place),
+            is_aside=self._is_aside(event, given, place),
         )
 
     def _name_fields(self, given: Mapping[str, Any], place: str) -> None:
@@ -237,6 +239,16 @@ class _Reader:
             raise self._wrong(f"{place}.onFailure", f'is {value!r}: "continue" or "block"')
         return cast("OnFailure", value)
 
+    def _is_aside(self, event: str, given: Mapping[str, Any], place: str) -> bool:
+        if not self._flag(given, "async", place):
+            return False
+        if event == SessionEnd.__name__ or given.get("asyncRewake"):
+            self._leave_out(f"{place}.async", "has no effect here: the hook is waited for")
+            return False
+        if given.get("onFailure") == "block":
+            self._leave_out(f"{place}.onFailure", "has no effect: nobody waits for the hook")
+        return True
+
     def _rule(self, event: str, given: Mapping[str, Any], place: str) -> Rule | None:
         text = given.get("if")
         if text is None:
@@ -273,8 +285,9 @@ class _Reader:
             raise self._wrong(f"{place}.{name}", "is missing" if value is None else "is no text")
         return value
 
-    def _flag(self, given: Mapping[str, Any], name: str) -> bool:
+    def _flag(self, given: Mapping[str, Any], name: str, place: str = "") -> bool:
         value = given.get(name, False)
         if not isinstance(value, bool):
-            raise self._wrong(name, f"is {value!r}, and not true or false")
+            at = f"{place}.{name}" if place else name
+            raise self._wrong(at, f"is {value!r}, and not true or false")
         return value

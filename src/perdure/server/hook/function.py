@@ -35,6 +35,7 @@ GRACE_S = 1.0
 class Function:
     """A function handler of the plugin `plugin`."""
 
+    is_aside = False
     reads_files = False
 
     def __init__(self, plugin: str, hook: HookFunction) -> None:

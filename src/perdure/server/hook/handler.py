@@ -71,6 +71,10 @@ class Handler(Protocol):
         """What a failure comes to."""
 
     @property
+    def is_aside(self) -> bool:
+        """Whether nobody waits for it, and what it answers has no effect."""
+
+    @property
     def reads_files(self) -> bool:
         """Whether it may read the file of the conversation."""
 

@@ -27,6 +27,7 @@ from perdure.clock import monotonic
 from perdure.completion import complete
 from perdure.encoding import kept
 from perdure.entry import Json
+from perdure.errors import PerdureError
 from perdure.fact import HookRan
 from perdure.hook import (
     HookEvent,
@@ -57,6 +58,9 @@ MAX_GO_ONS = 8
 MAX_AT_ONCE = 16
 """So many handlers of one event run at the same time."""
 
+MAX_ASIDE = 256
+"""So many handlers that nobody waits for run at once; any more are waited for."""
+
 MAX_RUNNING = 256
 """So many handlers of all sessions run at the same time; others wait, outside their time limit."""
 
@@ -71,6 +75,8 @@ class Hooks:
         self, handlers: Sequence[Handler], *, folder: Path, max_running: int = MAX_RUNNING
     ) -> None:
         self._running = asyncio.Semaphore(max_running)
+        self._aside = set[asyncio.Task[None]]()
+        self._is_closed = False
         self.folder = folder.absolute()
         self._by_event: dict[str, list[Handler]] = {}
         for handler in handlers:
@@ -86,13 +92,19 @@ class Hooks:
         return any(each.reads_files for handlers in self._by_event.values() for each in handlers)
 
     async def fire(
-        self, event: HookEvent, *, note: Note, transcript: Transcript | None = None
+        self,
+        event: HookEvent,
+        *,
+        note: Note,
+        transcript: Transcript | None = None,
+        later: Note | None = None,
     ) -> HookOutcome:
         """Asks every handler that matches, once, and returns what they come to together.
 
         `transcript` is asked for the file of the conversation where a handler may read it. Each
         run's fact is given to `note`, one at a time, as soon as that run has ended; so is
-        that of a run which is cut off because the fire is cancelled.
+        that of a run which is cut off because the fire is cancelled. With `later`, which stores
+        facts after the event, too, handlers that nobody waits for run beside all that follows.
         """
         handlers = self._matching(event)
         if not handlers:
@@ -101,11 +113,14 @@ class Hooks:
         if transcript is not None and any(handler.reads_files for handler in handlers):
             path = await transcript()
         fired = Fired(event, self.folder, path)
+        if later is not None:
+            handlers = [each for each in handlers if not self._run_aside(each, fired, later)]
         noting, room = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
         async def ask(handler: Handler) -> HookOutcome:
             async with room, self._running:
-                return await _ask(handler, fired, lambda fact: _locked(noting, note, fact))
+                outcome = await _ask(handler, fired, lambda fact: _locked(noting, note, fact))
+                return HookOutcome() if handler.is_aside else outcome
 
         asking = [asyncio.create_task(ask(handler)) for handler in handlers]
         try:
@@ -119,6 +134,34 @@ class Hooks:
         for notice in outcome.notices:
             log.info("%s hook, session %r: %s", event.name, event.session_id, notice[:1000])
         return outcome
+
+    def _run_aside(self, handler: Handler, fired: Fired, later: Note) -> bool:
+        """Starts a handler that nobody waits for; False: it has to be waited for after all."""
+        if not handler.is_aside or self._is_closed or len(self._aside) >= MAX_ASIDE:
+            return False
+        task = asyncio.create_task(self._ask_aside(handler, fired, later))
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+        return True
+
+    async def _ask_aside(self, handler: Handler, fired: Fired, later: Note) -> None:
+        try:
+            async with self._running:
+                outcome = await _ask(handler, fired, later)
+        except PerdureError as error:
+            what = (fired.event.name, handler.label, fired.event.session_id, error)
+            log.warning("the %s hook %s of session %r ran, and its fact is not stored: %s", *what)
+            return
+        for notice in outcome.notices:
+            log.info("%s hook, session %r: %s", fired.event.name, fired.event.session_id, notice)
+
+    async def close(self) -> None:
+        """Ends what runs and is not waited for; from here on everything is waited for."""
+        self._is_closed = True
+        aside = tuple(self._aside)
+        for task in aside:
+            task.cancel()
+        await asyncio.gather(*aside, return_exceptions=True)
 
     def _matching(self, event: HookEvent) -> Sequence[Handler]:
         subjects = subjects_of(event)

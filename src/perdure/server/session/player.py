@@ -344,16 +344,15 @@ class Player(Owner, ABC):
         return self._make_scope(turn_id, note, say, end)
 
     def _scope_of_session(self) -> Scope:
-        async def note(facts: Sequence[Fact]) -> None:
-            await self._mailbox.do(lambda: self._append_awake(facts))
-
-        return self._make_scope(None, note, _unheard, _unheard)
+        return self._make_scope(None, self._note_later, _unheard, _unheard)
 
     def _make_scope(self, turn_id: str | None, note: Note, say: Say, end: End) -> Scope:
-        state = self.state
-        return Scope(
-            self.session_id, turn_id, self.loop_name, state.runtime, state.owner, note, say, end
-        )
+        state, later = self.state, self._note_later
+        about = (self.session_id, turn_id, self.loop_name, state.runtime, state.owner)
+        return Scope(*about, note, say, end, later)
+
+    async def _note_later(self, facts: Sequence[Fact]) -> None:
+        await self._mailbox.do(lambda: self._append_awake(facts))
 
     async def _append_awake(self, facts: Sequence[Fact]) -> Receipt:
         if self._state is None:

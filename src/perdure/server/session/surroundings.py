@@ -23,7 +23,8 @@ End = Callable[[str], object]
 class Scope(NamedTuple):
     """Which turn something is asked for, and what can be done about it.
 
-    `note` stores facts of the turn, and raises once it is over. `say` gives the model texts to
+    `note` stores facts of the turn, and raises once it is over; `later` stores them whenever the
+    session is in memory. `say` gives the model texts to
     read, as `meta` messages, before its next request. `end` ends the turn, for a reason.
     """
 
@@ -35,6 +36,7 @@ class Scope(NamedTuple):
     note: Note
     say: Callable[[Sequence[str]], object]
     end: End
+    later: Note
 
 
 StartSource = Literal["startup", "resume", "fork", "compact"]
