@@ -29,7 +29,6 @@ from perdure.loop import (
     ToolStarted,
     Waits,
 )
-from perdure.server.session import owner, turn
 from perdure.server.session.limit import Limits
 from perdure.server.session.state import State, decode_state, fold
 from perdure.stores.memory import MemoryStore
@@ -165,9 +164,7 @@ async def come_to_rest(house: House) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-async def test_a_session_stays_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "GRACE_S", 0.5)
-    monkeypatch.setattr(owner, "DYING_S", 0.5)
+async def test_a_session_stays_whole(seed: int) -> None:
     chance = random.Random(seed)
     real = MemoryStore()
     flaky: Any = Flaky(real, chance)
