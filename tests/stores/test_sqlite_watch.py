@@ -281,8 +281,14 @@ async def test_an_emptied_file_whose_log_is_there_is_not_founded_anew(place: Pat
     assert (copy.read_bytes(), log_of(copy).read_bytes()) == (b"", before)
 
 
-async def test_an_empty_file_without_a_log_becomes_a_store(place: Path) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_an_empty_file_without_a_log_becomes_a_store_and_an_old_one_is_told_of(
+    place: Path, is_old: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     os.close(os.open(place, os.O_CREAT))  # as whoever died while making it leaves it
+    if is_old:
+        os.utime(place, (1e9, 1e9))
     async with SqliteStore(place) as store:
         await store.create_session("s", entries=messages(3))
     assert len(await left(place)) == 3
+    assert ("it was emptied" in caplog.text) is is_old

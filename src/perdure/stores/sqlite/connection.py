@@ -6,6 +6,7 @@ result is fetched: an unfetched one swallows I/O errors.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import threading
@@ -29,6 +30,11 @@ MINIMUM_SQLITE = (3, 51, 3)
 """Every SQLite before can corrupt a WAL file when two connections checkpoint and reset at once."""
 
 BUSY_TIMEOUT_S = 10.0
+
+NEW_S = 60.0
+"""An empty file that is older was not made just now, to become a store."""
+
+logger = logging.getLogger("perdure.stores.sqlite")
 
 _creating = threading.Lock()
 """Held while a file is made and first opened: closing a descriptor of a file that SQLite has open
@@ -210,6 +216,13 @@ def _found(connection: apsw.Connection, path: Path) -> None:
     # Whoever made the file and its folders may have died before their names were on the disk; what
     # is a store already was founded by a process that has come so far.
     with _unavailable(path):
+        found = path.stat()
+        if found.st_size == 0 and clock.now().timestamp() - found.st_mtime > NEW_S:
+            logger.warning(
+                "%s was there, and empty (0 bytes): a new store is made in it. If there was one, "
+                "it was emptied: stop, and restore a copy",
+                path,
+            )
         disk, folder = Disk(), _folder(path)
         disk.sync_folder(folder)
         disk.settle_folder(folder)
