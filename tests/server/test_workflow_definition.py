@@ -29,7 +29,7 @@ WRONG = {
     "an unknown field": (HEAD + "- id: a\n  prompt: x\n  promt: y\n", 5, "steps[0].promt", "promt"),
     "no prompt": (HEAD + "- id: a\n- id: b\n  prompt: x\n", 3, "steps[0].prompt", "to be given"),
     "a wrong type": (HEAD + "- id: a\n  prompt: 5\n", 4, "steps[0].prompt", "Expected `str`"),
-    "a bad id": (HEAD + "- id: a b\n  prompt: x\n", 3, "steps[0].id", "regex"),
+    "a bad id": (HEAD + "- id: a b\n  prompt: x\n", 3, "steps[0].id", "letters, digits"),
     "an id twice": (HEAD + "- {id: a, prompt: x}\n- {id: a, prompt: y}\n", 4, "steps[1].id", "'a'"),
     "no attempts": (
         HEAD + "- id: a\n  prompt: x\n  retry:\n    attempts: 0\n",
@@ -100,6 +100,7 @@ WRONG = {
         "steps[0]",
         "cycle",
     ),
+    "a number for a text": (HEAD + "- id: 5\n  prompt: x\n", 3, "steps[0].id", "into quotes"),
     "a retry that says nothing": (
         HEAD + "- id: a\n  prompt: x\n  retry: {prompt: ' '}\n",
         5,

@@ -143,7 +143,7 @@ def convert(value: Any, lines: Lines) -> Workflow:
         said = str(error)
         at = _AT.search(said)
         path = _path_of(at[1]) if at else ()
-        detail = said[: at.start()] if at else said
+        detail = _in_words(said[: at.start()] if at else said)
         known = ", ".join(Step.__struct_fields__ if "steps" in path else Workflow.__struct_fields__)
         if unknown := _UNKNOWN.search(detail):
             path = (*path, unknown[1])
@@ -155,6 +155,14 @@ def convert(value: Any, lines: Lines) -> Workflow:
         raise _invalid(line_of(lines, path), field_of(path), detail) from error
     except RecursionError as error:
         raise _invalid(None, "", "it is nested too deeply") from error
+
+
+def _in_words(detail: str) -> str:
+    if "matching regex" in detail:
+        return "a name has letters, digits, _ and -, at most 64, and begins with no digit and no -"
+    if re.fullmatch(r"Expected `str.*`, got `(int|float|bool)`", detail):
+        return f"{detail}: put it into quotes"
+    return detail
 
 
 def _path_of(written: str) -> Path:
