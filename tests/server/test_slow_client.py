@@ -183,6 +183,34 @@ async def test_a_stream_and_a_request_that_takes_long_are_left_alone() -> None:
             await reader.readuntil(b"event: entry")
 
 
+async def until_closed(reader: asyncio.StreamReader) -> None:
+    while await reader.read(1000):
+        pass
+
+
+@pytest.mark.usefixtures("is_impatient")
+@pytest.mark.parametrize("requests_before", [0, 1])
+async def test_a_websocket_stays(requests_before: int) -> None:
+    async with running() as server, connected(server) as (reader, writer):
+        for _ in range(requests_before):
+            writer.write(head("GET", "/v1/health"))
+            assert (await answer(reader))[0] == 200
+        writer.write(
+            head(
+                "GET",
+                f"/v1/runtimes/connect?name=box&life={32 * chr(97)}",
+                "Connection: Upgrade",
+                "Upgrade: websocket",
+                "Sec-WebSocket-Version: 13",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            )
+        )
+        async with asyncio.timeout(10):
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until_closed(reader), 1.5)
+
+
 async def test_a_body_larger_than_a_head_after_a_refusal_is_no_head() -> None:
     async with running() as server, connected(server) as (reader, writer):
         content = b" " * 500_000

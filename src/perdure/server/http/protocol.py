@@ -52,8 +52,8 @@ class Protocol(HttpToolsProtocol):
         if self._is_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._is_closing():
-            return
+        if self._is_closing() or self.transport.get_protocol() is not self:
+            return  # it is closed, or a WebSocket now
         if self._is_head and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
         elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
