@@ -55,11 +55,6 @@ class SeenKeys:
         task.add_done_callback(lambda done: self._end(key, begun, done))
         return begun
 
-    @property
-    def running(self) -> list[asyncio.Task[ToolResult]]:
-        """The tasks of the calls that run, but for those without a key."""
-        return [run.task for run in self._runs.values() if run.task is not None]
-
     def _end(self, key: str, run: Run, task: asyncio.Task[ToolResult]) -> None:
         run.task = None
         if task.cancelled() or task.exception() is not None:
