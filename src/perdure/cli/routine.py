@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from perdure.cli.remote import Remote, add_server_to, segment
 from perdure.cli.terminal import Terminal, one_line
@@ -202,6 +201,8 @@ def _next_of(look: dict[str, Any]) -> str:
 
 def _time(text: str, zone: str) -> str:
     """A time by the clocks of a routine's zone, with what these differ from UTC."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # it costs a start 30 ms
+
     stamp = datetime.fromisoformat(text)
     with suppress(ZoneInfoNotFoundError, ValueError, OSError, OverflowError):
         stamp = stamp.astimezone(ZoneInfo(zone))
