@@ -126,7 +126,7 @@ def _gemini(base: str) -> Setup:
         env,
         "run_shell_command",
         _described,
-        reloads=False,  # it says that it can, and answers session/load with an internal error
+        reloads=False,  # it says that it can, and answers most session/load with an internal error
     )
 
 
