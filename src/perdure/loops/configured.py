@@ -46,7 +46,7 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
         return tag
 
     def make(self, name: str, workspace: Path) -> LoopFactory:
-        """The factory.
+        """The factory; each kind makes its own.
 
         Raises:
             ConfigurationError, MissingExtraError: something that it names is not there.
