@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,19 @@ class Clock(Protocol):
         """Returns after `delay_s` seconds."""
 
 
+_RANDOM_BYTES = 10
+_random: deque[bytes] = deque()
+"""Random bytes of the system that no id has yet: it is asked for those of many ids at once."""
+os.register_at_fork(after_in_child=_random.clear)
+
+
+def _more_random() -> bytes:
+    block = os.urandom(256 * _RANDOM_BYTES)
+    parts = [block[at : at + _RANDOM_BYTES] for at in range(0, len(block), _RANDOM_BYTES)]
+    _random.extend(parts[1:])
+    return parts[0]
+
+
 class SystemClock:
     """The machine's clock, and ids of 48 bits of milliseconds and 80 random bits."""
 
@@ -43,7 +57,11 @@ class SystemClock:
 
     def new_id(self) -> str:
         stamp = time.time_ns() // 1_000_000 & 0xFFFF_FFFF_FFFF
-        return (stamp.to_bytes(6, "big") + os.urandom(10)).hex()
+        try:
+            random = _random.popleft()
+        except IndexError:
+            random = _more_random()
+        return (stamp.to_bytes(6, "big") + random).hex()
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)

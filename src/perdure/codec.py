@@ -12,7 +12,7 @@ import json
 from codecs import utf_8_decode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -23,12 +23,14 @@ from perdure.encoding import encode as encode
 from perdure.entry import (
     Compaction,
     Custom,
+    Ending,
     Ephemeral,
     File,
     Message,
     Opaque,
     OpaquePart,
     Part,
+    Role,
     Text,
     ToolResult,
     TreeEntry,
@@ -72,6 +74,9 @@ _decode_tag = msgspec.json.Decoder(_Tag).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_str = msgspec.json.Decoder(str).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_encode_plain = msgspec.json.Encoder().encode
+_replace = msgspec.structs.replace
+_ROLES, _ENDINGS = get_args(Role), get_args(Ending)
 
 
 class Entry(Struct, eq=False, gc=False, rename={"raw": "(raw)", "_view": "(view)"}):
@@ -250,6 +255,8 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
             stored.
     """
     if type(draft) is Message:  # most are
+        if parent_id is not UNSET and (entry := _seal_plain(draft, parent_id)) is not None:
+            return entry
         view: _Entry = draft
     elif isinstance(draft, Entry):
         return draft
@@ -276,6 +283,33 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
     # a custom entry's view holds an instance of the registered class: decoded when asked for
     kept = None if type(checked) is Custom else checked
     return Entry(checked.id, checked.type, checked.created_at, place, raw, kept)
+
+
+def _seal_plain(draft: Message, parent_id: str | None) -> Entry | None:
+    """The entry of a message of plain text: what is asked of it here is all that decoding asks."""
+    stamp, end = draft.created_at, draft.end
+    if not (
+        type(draft.role) is str
+        and draft.role in _ROLES
+        and (end is None or (type(end) is str and end in _ENDINGS))
+        and (parent_id is None or type(parent_id) is str)
+        and draft.provider is None
+        and type(draft.meta) is bool
+        and type(draft.id) is str
+        and 1 <= len(draft.id) <= MAX_ID_BYTES // 4
+        and type(stamp) is datetime
+        and stamp.tzinfo is UTC
+        and type(draft.parts) is tuple
+    ):
+        return None
+    for part in draft.parts:
+        if type(part) is not Text or part.provider is not None or type(part.text) is not str:
+            return None
+    view = _replace(draft, parent_id=parent_id)
+    try:
+        return Entry(draft.id, "message", stamp, parent_id, _encode_plain(view), view)
+    except UnicodeEncodeError:
+        return None
 
 
 def _view_of(draft: object) -> _Entry:
@@ -481,7 +515,12 @@ def seal_all(drafts: Iterable[Draft | Entry]) -> tuple[Entry, ...]:
     Raises:
         AppendRejectedError: one of them is not an entry, or two share an id. Nothing is stored.
     """
-    entries = tuple([seal(draft) for draft in drafts])
-    if len(entries) > 1 and len({entry.id for entry in entries}) < len(entries):
-        raise AppendRejectedError("two entries of one batch have the same id")
+    entries = tuple([each if type(each) is Entry else seal(each) for each in drafts])
+    check_unique(entries)
     return entries
+
+
+def check_unique(batch: Sequence[Entry]) -> None:
+    """Raises AppendRejectedError if two entries of the batch have the same id."""
+    if len(batch) > 1 and len({entry.id for entry in batch}) < len(batch):
+        raise AppendRejectedError("two entries of one batch have the same id")

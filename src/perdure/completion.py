@@ -7,8 +7,10 @@ advances, and is cancelled then. What is waited for is never cancelled by its wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, NoReturn, TypeVar, overload
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, TypeVar, overload
+
+from msgspec import Struct
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -38,46 +40,35 @@ class _Held:
         yield self
 
 
-class Answer(Coroutine[Any, Any, _T]):
-    """A coroutine that asks for one future, when it begins, and waits for it.
+_NOTHING = object()
 
-    The future only tells: cancelling it takes nothing back. `complete` needs no task for it.
+
+class Told(Struct, Generic[_T]):
+    """What will be told once, in the event loop that waits for it.
+
+    Whoever tells looks at `future` only when it is in that loop: a waiter that was cancelled has
+    cancelled its future, and gets another one from `again`.
     """
 
-    __slots__ = ("_ask", "_waiting")
+    future: asyncio.Future[_T]
+    _outcome: object = _NOTHING
 
-    def __init__(self, ask: Callable[[], asyncio.Future[_T]]) -> None:
-        self._ask = ask
-        self._waiting: Generator[Any, Any, _T] | None = None
+    def tell(self, outcome: object) -> None:
+        """Gives the waiter its result, or raises the exception that it is; in its loop."""
+        future = self.future
+        if future.done():
+            self._outcome = outcome
+        elif isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)  # type: ignore[arg-type]  # whoever tells knows what
 
-    def begin(self) -> asyncio.Future[_T]:
-        """Asks, inside the event loop that waits; once. What asking raises, this raises."""
-        ask, self._ask = self._ask, _asked_already
-        return ask()
-
-    def __await__(self) -> Generator[Any, Any, _T]:
-        return self.begin().__await__()
-
-    def send(self, value: Any) -> Any:
-        """As every coroutine."""
-        if self._waiting is None:
-            self._waiting = self.__await__()
-        return self._waiting.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """As every coroutine."""
-        if self._waiting is None:
-            return super().throw(*error)
-        return self._waiting.throw(*error)
-
-    def close(self) -> None:
-        """As every coroutine."""
-        if self._waiting is not None:
-            self._waiting.close()
-
-
-def _asked_already() -> NoReturn:
-    raise RuntimeError("cannot reuse an answer that was awaited")
+    def again(self) -> asyncio.Future[_T]:
+        """A future for whoever was cancelled and goes on waiting."""
+        self.future = asyncio.get_running_loop().create_future()
+        if self._outcome is not _NOTHING:
+            self.tell(self._outcome)
+        return self.future
 
 
 def _result(future: asyncio.Future[Any]) -> Any:
@@ -85,33 +76,50 @@ def _result(future: asyncio.Future[Any]) -> Any:
 
 
 @overload
-async def complete(step: Awaitable[_T]) -> _T: ...
+async def complete(step: Awaitable[_T] | Told[_T]) -> _T: ...
 
 
 @overload
-async def complete(step: Awaitable[_T], then: Callable[[asyncio.Future[_T]], _R]) -> _R: ...
+async def complete(
+    step: Awaitable[_T] | Told[_T], then: Callable[[asyncio.Future[_T]], _R]
+) -> _R: ...
 
 
 async def complete(
-    step: Awaitable[Any], then: Callable[[asyncio.Future[Any]], Any] = _result
+    step: Awaitable[Any] | Told[Any], then: Callable[[asyncio.Future[Any]], Any] = _result
 ) -> Any:
     """Waits for a step to its end even if the caller is cancelled, and returns what `then` makes.
 
-    A coroutine becomes a task of its own; an answer and a future need none. `then` is called with
-    the step's future when that is over, whatever it came to, and is part of the step.
+    A coroutine becomes a task of its own; a future and what will be told need none. `then` is
+    called with the step's future when that is over, whatever it came to, and is part of the step.
     """
-    future = step.begin() if type(step) is Answer else asyncio.ensure_future(step)
     cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        held = _Held(future)
-        try:
-            await held
-        except asyncio.CancelledError as error:
-            if held.is_asked:
+    if isinstance(step, Told):
+        future = step.future
+        while True:
+            try:
+                await future
+            except asyncio.CancelledError as error:
                 cancelled = error
-        except Exception:  # the step's own: `then` asks for it
-            if not future.done():
-                raise
+                if future.cancelled():
+                    future = step.again()
+                    continue
+            except Exception:  # the step's own: `then` asks for it
+                if not future.done():
+                    raise
+            break
+    else:
+        future = asyncio.ensure_future(step)
+        while not future.done():
+            held = _Held(future)
+            try:
+                await held
+            except asyncio.CancelledError as error:
+                if held.is_asked:
+                    cancelled = error
+            except Exception:  # the step's own, too
+                if not future.done():
+                    raise
     if cancelled is None:
         return then(future)
     try:

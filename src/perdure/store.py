@@ -12,18 +12,19 @@ What stores share (ids, headers, batches against what is there) is here; where b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, cast, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
 from perdure import clock
 from perdure.codec import Draft, Entry, StoredEntry, encode, first_sum
+from perdure.completion import Told
 from perdure.errors import (
     AppendConflictError,
     AppendRejectedError,
@@ -310,6 +311,29 @@ class Store(Protocol):
             FormatTooNewError, JournalCorruptError, StoreUnavailableError: nothing stored.
         """
         ...
+
+
+class Asking(Store, Protocol):
+    """A store that can be asked to append without a coroutine; an agent then does that."""
+
+    def ask_append(
+        self, session_id: str, batch: Sequence[Entry], *, incarnation: str | None = None
+    ) -> Told[Receipt]:
+        """Begins `append_entries` of a batch that is sealed; what comes back tells its outcome.
+
+        What is wrong with the call itself is raised at once; nothing is stored then.
+        """
+        ...
+
+
+def appending(store: Store) -> Callable[..., Awaitable[Receipt] | Told[Receipt]]:
+    """How to append to it: `ask_append`, unless it is a subclass with its own `append_entries`."""
+    for cls in type(store).__mro__:
+        if "ask_append" in vars(cls):
+            return cast("Asking", store).ask_append
+        if "append_entries" in vars(cls):
+            break
+    return store.append_entries
 
 
 class SessionStore(Store, Protocol):

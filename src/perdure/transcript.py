@@ -23,7 +23,7 @@ from perdure.errors import (
     SessionNotFoundError,
 )
 from perdure.fact import LeafMoved
-from perdure.store import Receipt, Session, Store, receipt_of
+from perdure.store import Receipt, Session, Store, appending, receipt_of
 from perdure.tree import Tree
 from perdure.view import OpenCalls, repairs
 
@@ -62,7 +62,8 @@ class Transcript:
     """What is stored, as far as this agent knows, and the path to its leaf.
 
     `path` is a list that only grows while the leaf stays on its branch; moving the leaf makes a new
-    one. `in_flight` names the calls that a run has open: they are not repaired.
+    one. `last_seq` is where the log stands, as far as this agent knows. `in_flight` names the calls
+    that a run has open: they are not repaired.
     """
 
     def __init__(
@@ -76,18 +77,15 @@ class Transcript:
         self.session_id = session_id
         self.incarnation = incarnation
         self.store = store
+        self._append = appending(store)
         self.entries = list(entries)
+        self.last_seq = self.entries[-1].seq if self.entries else 0
         self.tree = Tree(self.entries, session_id=session_id)
         self.in_flight: Callable[[], Collection[str]] = frozenset
         self._lock = asyncio.Lock()
         self._doubtful: tuple[tuple[str, ...], Sequence[Entry]] | None = None
         self._found: dict[tuple[str, ...], Receipt] = {}
         self.move(self.tree.leaf_id)
-
-    @property
-    def last_seq(self) -> int:
-        """Where the log stands, as far as this agent knows."""
-        return self.entries[-1].seq if self.entries else 0
 
     def move(self, leaf_id: str | None) -> None:
         """Moves the leaf, in memory: O(length of the path).
@@ -118,7 +116,9 @@ class Transcript:
         Raises:
             AppendRejectedError, AppendConflictError and other errors of stores.
         """
-        async with self._lock:
+        lock = self._lock
+        await lock.acquire()
+        try:
             if self._doubtful is not None:
                 await self._settle()
             if callable(drafts):
@@ -131,10 +131,10 @@ class Transcript:
                 batch = self._place(drafts)
             if not batch:
                 return receipt_of((), self.last_seq)
-            return await complete(
-                self.store.append_entries(self.session_id, batch, incarnation=self.incarnation),
-                lambda answer: self._advance(answer, drafts, batch),
-            )
+            step = self._append(self.session_id, batch, incarnation=self.incarnation)
+            return await complete(step, lambda answer: self._advance(answer, drafts, batch))
+        finally:
+            lock.release()
 
     def _advance(
         self, answer: asyncio.Future[Receipt], drafts: Sequence[Draft], batch: Sequence[Entry]
@@ -233,10 +233,10 @@ class Transcript:
         raise AppendRejectedError(f"the leaf cannot move to {leaf_id!r}: no such tree entry")
 
     def _take(self, receipt: Receipt) -> None:
-        known = self.last_seq
         for stored in receipt.entries:
-            if stored.seq <= known:
+            if stored.seq <= self.last_seq:
                 continue
+            self.last_seq = stored.seq
             entry = stored.entry
             self.entries.append(stored)
             self.tree.add(stored)

@@ -23,9 +23,8 @@ class Tree:
     def __init__(self, entries: Iterable[StoredEntry] = (), *, session_id: str = "") -> None:
         self.session_id = session_id
         self.leaf_id: str | None = None
-        self._by_id: dict[str, Entry] = {}
-        self._children: dict[str | None, str | list[str]] = {}
-        self._facts: set[str] = set()
+        self._known: dict[str, Entry] = {}  # facts, too
+        self._children: dict[str | None, list[str]] | None = None
         for stored in entries:
             self.add(stored)
 
@@ -37,41 +36,49 @@ class Tree:
                 entry that is not there.
         """
         entry = stored.entry
-        if entry.id in self._by_id or entry.id in self._facts:
-            raise self._damage(f"entry {entry.id!r}", "its id is there twice", stored.seq)
-        if (parent_id := entry.parent_id) is not UNSET:
-            self._by_id[entry.id] = entry
-            self.leaf_id = entry.id
-            others = self._children.setdefault(parent_id, entry.id)  # most have one child
-            if isinstance(others, list):
-                others.append(entry.id)
-            elif others is not entry.id:
-                self._children[parent_id] = [others, entry.id]
-            return
-        self._facts.add(entry.id)
-        if entry.type == "leaf_moved" and isinstance(view := entry.view, LeafMoved):
-            if view.leaf_id is not None and view.leaf_id not in self._by_id:
+        entry_id = entry.id
+        if entry_id in self._known:
+            raise self._damage(f"entry {entry_id!r}", "its id is there twice", stored.seq)
+        self._known[entry_id] = entry
+        self._children = None
+        if entry.parent_id is not UNSET:
+            self.leaf_id = entry_id
+        elif entry.type == "leaf_moved" and isinstance(view := entry.view, LeafMoved):
+            if view.leaf_id is not None and view.leaf_id not in self:
                 detail = f"it moves the leaf to {view.leaf_id!r}, which is not there"
-                raise self._damage(f"entry {entry.id!r}", detail, stored.seq)
+                raise self._damage(f"entry {entry_id!r}", detail, stored.seq)
             self.leaf_id = view.leaf_id
 
+    def get(self, entry_id: str) -> Entry | None:
+        """The tree entry of this id; None if there is none."""
+        entry = self._known.get(entry_id)
+        return None if entry is None or entry.parent_id is UNSET else entry
+
     def __contains__(self, entry_id: str) -> bool:
-        return entry_id in self._by_id
+        return self.get(entry_id) is not None
 
     def __getitem__(self, entry_id: str) -> Entry:
         """The tree entry of this id; EntryNotFoundError if there is none."""
-        try:
-            return self._by_id[entry_id]
-        except KeyError:
-            raise EntryNotFoundError(self.session_id, entry_id, "no such tree entry") from None
+        entry = self.get(entry_id)
+        if entry is None:
+            raise EntryNotFoundError(self.session_id, entry_id, "no such tree entry")
+        return entry
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return sum(entry.in_tree for entry in self._known.values())
 
     def children(self, entry_id: str | None) -> Sequence[str]:
-        """The ids of the entries that grow from this one, in order of `seq`; None: the roots."""
-        children = self._children.get(entry_id, ())
-        return (children,) if isinstance(children, str) else tuple(children)
+        """The ids of the entries that grow from this one, in order of `seq`; None: the roots.
+
+        O(entries) when asked first since the last `add`, then O(1).
+        """
+        children = self._children
+        if children is None:
+            self._children = children = {}
+            for entry in self._known.values():
+                if (parent_id := entry.parent_id) is not UNSET:
+                    children.setdefault(parent_id, []).append(entry.id)
+        return tuple(children.get(entry_id, ()))
 
     def path(self, leaf_id: str | None) -> list[Entry]:
         """The entries from the root to `leaf_id`; empty for None. O(length of the path).
@@ -89,9 +96,9 @@ class Tree:
             parent_id = entry.parent_id
             if not isinstance(parent_id, str):
                 break
-            if len(path) > len(self._by_id):
+            if len(path) > len(self._known):
                 raise self._damage(f"entry {leaf_id!r}", "its path to the root is a circle")
-            parent = self._by_id.get(parent_id)
+            parent = self.get(parent_id)
             if parent is None:
                 raise self._damage(f"entry {entry.id!r}", f"its parent {parent_id!r} is not there")
             entry = parent

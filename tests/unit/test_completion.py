@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
 
 import pytest
 
-from perdure.completion import Answer, complete
+from perdure.completion import Told, complete
 
-Step = Callable[[asyncio.Future[str]], Awaitable[str]]
+Step = Callable[[asyncio.Future[str]], Awaitable[str] | Told[str]]
 
 
 async def _coroutine(outcome: asyncio.Future[str]) -> str:
@@ -19,15 +18,17 @@ async def _coroutine(outcome: asyncio.Future[str]) -> str:
     return await asyncio.shield(outcome)
 
 
-def _answer(outcome: asyncio.Future[str]) -> Answer[str]:
-    return Answer(lambda: outcome)
+def _told(outcome: asyncio.Future[str]) -> Told[str]:
+    told: Told[str] = Told(outcome.get_loop().create_future())
+    outcome.add_done_callback(lambda done: told.tell(done.exception() or done.result()))
+    return told
 
 
 def _future(outcome: asyncio.Future[str]) -> asyncio.Future[str]:
     return outcome
 
 
-STEPS = [_coroutine, _answer, _future]
+STEPS = [_coroutine, _told, _future]
 
 
 class _Caller:
@@ -117,7 +118,7 @@ async def test_a_cancelled_caller_is_told_that_the_step_failed(step: Step) -> No
     assert caller.advanced == ["failed"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [_coroutine, _future])
 async def test_a_step_that_was_cancelled_itself_says_so(step: Step) -> None:
     caller = _Caller(step)
     await _pass()
@@ -145,7 +146,7 @@ async def test_a_timeout_around_a_step_ends_after_it() -> None:
     asyncio.get_running_loop().call_later(0.02, outcome.set_result, "stored")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
-            await complete(_answer(outcome))
+            await complete(_told(outcome))
     assert outcome.result() == "stored"
 
 
@@ -172,63 +173,22 @@ async def test_an_event_loop_that_ends_cancels_a_coroutine_that_never_does() -> 
     assert caller.advanced == []
 
 
-def test_an_answer_is_a_coroutine() -> None:
-    async def asked() -> str:
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(future.set_result, "stored")
-        return await Answer(lambda: future)
-
-    def answer() -> Coroutine[Any, Any, str]:
-        def ask() -> asyncio.Future[str]:
-            future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().call_soon(future.set_result, "stored")
-            return future
-
-        return Answer(ask)
-
-    async def both() -> list[str]:
-        task = asyncio.create_task(answer())
-        return [await task, await asyncio.wait_for(answer(), 1), *await asyncio.gather(answer())]
-
-    assert asyncio.run(asked()) == "stored"
-    assert asyncio.run(answer()) == "stored"
-    assert asyncio.run(both()) == ["stored"] * 3
+async def test_what_nobody_waits_for_any_more_is_told_to_nobody() -> None:
+    told: Told[str] = Told(asyncio.get_running_loop().create_future())
+    told.future.cancel()
+    told.tell(ValueError("no"))
+    assert told.future.cancelled()
 
 
-async def test_an_answer_is_asked_for_once_and_not_before_it_is_awaited() -> None:
-    asked: list[int] = []
-
-    def ask() -> asyncio.Future[str]:
-        asked.append(1)
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        future.set_result("stored")
-        return future
-
-    answer = Answer(ask)
-    assert asked == []
-    assert await answer == "stored"
-    with pytest.raises(RuntimeError):
-        await answer
-    assert asked == [1]
-    Answer(ask).close()
-    assert asked == [1]
-
-
-async def test_an_answer_passes_on_what_asking_raises() -> None:
-    def ask() -> asyncio.Future[str]:
-        raise ValueError("no")
-
+async def test_who_asks_again_is_told_whatever_came_meanwhile() -> None:
+    told: Told[str] = Told(asyncio.get_running_loop().create_future())
+    told.future.cancel()
+    told.tell("stored")
+    assert await told.again() == "stored"
+    assert await told.again() == "stored"
+    later: Told[str] = Told(asyncio.get_running_loop().create_future())
+    later.future.cancel()
+    again = later.again()
+    later.tell(ValueError("no"))
     with pytest.raises(ValueError, match="no"):
-        await Answer(ask)
-    with pytest.raises(ValueError, match="no"):
-        await complete(Answer(ask))
-
-
-async def test_a_cancelled_answer_cancels_its_own_future_only_when_nobody_completes_it() -> None:
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(Answer(lambda: future))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert future.cancelled()
+        await again

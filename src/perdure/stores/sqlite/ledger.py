@@ -273,8 +273,6 @@ class Ledger:
             owned = [(end.number, owner, end.last_pos) for end, owner in self._owners.values()]
             many(_WRITE_OWNER, owned)
             self._owners = {}
-        if self._last_pos - self._indexed_pos >= TAIL_LENGTH:
-            self._index_tail()
         if self._writes_last_pos:
             self._run("UPDATE meta SET value = ? WHERE name = 'last_pos'", (self._last_pos,))
             self._writes_last_pos = False
@@ -285,7 +283,10 @@ class Ledger:
         while len(self._ends) > _REMEMBERED_SESSIONS:
             self._ends.popitem(last=False)
 
-    def _index_tail(self) -> None:
+    def tidy(self) -> None:
+        """Moves the tail into the index, when it has become long; after `flush`."""
+        if self._last_pos - self._indexed_pos < TAIL_LENGTH:
+            return
         for table, key in (("by_seq", "seq"), ("by_id", "entry_id")):
             self._run(
                 f"INSERT INTO {table} SELECT session, {key}, pos FROM entries WHERE pos > ? "
@@ -293,8 +294,8 @@ class Ledger:
                 (self._indexed_pos,),
             )
         self._indexed_pos = self._last_pos
-        self._run("UPDATE meta SET value = ? WHERE name = 'indexed_pos'", (self._last_pos,))
-        self._writes_last_pos = True
+        for name in ("indexed_pos", "last_pos"):
+            self._run("UPDATE meta SET value = ? WHERE name = ?", (self._last_pos, name))
         self._tail.clear()
         for end in self._ends.values():
             end.is_indexed, end.greatest_id = True, None

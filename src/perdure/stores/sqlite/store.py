@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from perdure.codec import Draft, Entry, StoredEntry, seal_all
-from perdure.completion import Answer
+from perdure.codec import Draft, Entry, StoredEntry, check_unique, seal_all
+from perdure.completion import Told
 from perdure.errors import JournalCorruptError, StoreUnavailableError
 from perdure.fact import Gap
 from perdure.snapshot import KEPT, Snapshot
@@ -44,6 +44,9 @@ from perdure.stores.sqlite.salvage import salvage
 from perdure.stores.sqlite.schema import KINDS
 from perdure.stores.sqlite.watch import LogGoneError
 from perdure.stores.sqlite.writer import Writer
+
+BRIEF_BYTES = 65536
+"""An append of no more is brief for the writer."""
 
 _T = TypeVar("_T")
 
@@ -85,13 +88,10 @@ class SqliteStore(ClosingStore):
     ) -> Session:
         """Creates the session with these entries in one transaction; `Store.create_session`."""
         session = new_session(session_id, parent_id)
-        self._check_open()
         sealed = seal_all(entries)
-        return await self._writer.submit(
-            self._kind, session_id, Ledger.create_session, (session, sealed, summary)
-        )
+        return await self._write(session_id, Ledger.create_session, session, sealed, summary)
 
-    def append_entries(
+    async def append_entries(
         self,
         session_id: str,
         entries: Sequence[Draft | Entry],
@@ -99,25 +99,40 @@ class SqliteStore(ClosingStore):
         expected_seq: int | None = None,
         incarnation: str | None = None,
         summary: bytes | None = None,
-    ) -> Answer[Receipt]:
+    ) -> Receipt:
         """Appends the batch in one transaction, synced on return; see `Store.append_entries`.
 
         Cancelling the await does not take the batch back: it may be stored.
         """
+        batch = seal_all(entries)
+        return await self.ask_append(
+            session_id, batch, expected_seq=expected_seq, incarnation=incarnation, summary=summary
+        ).future
 
-        def ask() -> asyncio.Future[Receipt]:
-            check_session_id(session_id)
-            self._check_open()
-            batch = (session_id, seal_all(entries), expected_seq, incarnation, summary)
-            return self._writer.submit(self._kind, session_id, Ledger.append_entries, batch)
-
-        return Answer(ask)
+    def ask_append(
+        self,
+        session_id: str,
+        batch: Sequence[Entry],
+        *,
+        expected_seq: int | None = None,
+        incarnation: str | None = None,
+        summary: bytes | None = None,
+    ) -> Told[Receipt]:
+        """`append_entries` of a sealed batch, begun at once; see `Asking.ask_append`."""
+        check_session_id(session_id)
+        check_unique(batch)
+        self._check_open()
+        return self._writer.submit(
+            self._kind,
+            session_id,
+            Ledger.append_entries,
+            (session_id, batch, expected_seq, incarnation, summary),
+            is_brief=len(batch) == 1 and len(batch[0].raw) <= BRIEF_BYTES,
+        )
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes the session but for its tombstone; durable on return. O(its entries)."""
-        check_session_id(session_id)
-        self._check_open()
-        await self._writer.submit(self._kind, session_id, Ledger.delete_session, (session_id,))
+        await self._write(session_id, Ledger.delete_session, session_id)
 
     async def load_session(self, session_id: str) -> Session:
         """The session of this id."""
@@ -174,11 +189,7 @@ class SqliteStore(ClosingStore):
 
     async def put_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
         """Keeps the snapshot, in the place of one of the same `seq`."""
-        check_session_id(session_id)
-        self._check_open()
-        await self._writer.submit(
-            self._kind, session_id, Ledger.put_snapshot, (session_id, snapshot)
-        )
+        await self._write(session_id, Ledger.put_snapshot, session_id, snapshot)
 
     async def load_snapshot(
         self, session_id: str, *, at_most: int | None = None
@@ -188,11 +199,7 @@ class SqliteStore(ClosingStore):
 
     async def prune_snapshots(self, session_id: str, *, keep: int = KEPT) -> int:
         """Forgets all but the newest `keep`; returns how many."""
-        check_session_id(session_id)
-        self._check_open()
-        return await self._writer.submit(
-            self._kind, session_id, Ledger.prune_snapshots, (session_id, keep)
-        )
+        return await self._write(session_id, Ledger.prune_snapshots, session_id, keep)
 
     async def session_ids(self) -> Sequence[str]:
         """The ids of all sessions, exactly as they were given, in order of their bytes."""
@@ -312,6 +319,12 @@ class SqliteStore(ClosingStore):
         return StoreUnavailableError(
             f"the store {str(self.path)!r} is closed; nothing was attempted"
         )
+
+    async def _write(self, session_id: str, verb: Callable[..., _T], *arguments: object) -> _T:
+        check_session_id(session_id)
+        self._check_open()
+        result: _T = await self._writer.submit(self._kind, session_id, verb, arguments).future
+        return result
 
     async def _ask(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         return await self._ask_about(check_session_id(session_id), question)

@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import apsw
-from msgspec import Struct
 
 from perdure import clock
+from perdure.completion import Told
 from perdure.errors import (
     AppendUncertainError,
     FormatTooNewError,
@@ -30,6 +31,7 @@ from perdure.errors import (
 )
 from perdure.store import Kind
 from perdure.stores.sqlite.connection import (
+    BUSY_TIMEOUT_S,
     Failure,
     Synchronous,
     fault,
@@ -47,8 +49,19 @@ LOOK_EVERY_S = 5.0
 FRESH_S = 0.01
 """How long the look after a commit is as good as one before the next."""
 
+BRIEF = 128
+"""So many brief requests are done before what was committed is told."""
+
+BUSY_STEP_S = 0.05
+"""The longest time between two tries for a file that another process has locked."""
+
+QUICK_S = 0.001
+"""A group that is committed faster may come alone while others wait."""
+
+PARTED = 16
+"""From so many requests on, a writer at rest begins with half of them."""
+
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 _DAMAGE = (apsw.CorruptError, apsw.ConstraintError, UnicodeDecodeError)
 """What a damaged page or index looks like: it may concern one session of the group only."""
 
@@ -58,12 +71,13 @@ Outcome = object
 """What a request came to: its result, or the exception to raise."""
 
 
-class _Request(Struct, gc=False):
+class _Request(Told[Any], kw_only=True):
+    loop: Loop
     kind: Kind
     session_id: str
     verb: Callable[..., object]
     arguments: tuple[object, ...]
-    future: asyncio.Future[object]
+    is_brief: bool
 
 
 class Writer:
@@ -81,6 +95,10 @@ class Writer:
         self._connection: apsw.Connection | None = None
         self._ledger: Ledger | None = None
         self._is_log_doubted = False
+        self._untold: list[tuple[_Request, Outcome]] = []
+        self._hints: list[tuple[Kind, str]] = []
+        self._is_quick = False
+        self._gives_up_at = 0.0
         self._acknowledged_pos = 0
         self._looked_at = 0.0
         self._said = ""
@@ -96,18 +114,31 @@ class Writer:
         self,
         kind: Kind,
         session_id: str,
-        verb: Callable[Concatenate[Ledger, _P], _T],
+        verb: Callable[..., object],
         arguments: tuple[object, ...],
-    ) -> asyncio.Future[_T]:
-        """Runs a verb in the writer's next transaction; the future tells what it came to."""
+        *,
+        is_brief: bool = False,
+    ) -> Told[Any]:
+        """Runs a verb in the writer's next transaction; what comes back tells what it came to.
+
+        A verb that `is_brief` takes some microseconds.
+        """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[_T] = loop.create_future()
         requests = self._outbox.get(loop)
         if requests is None:
             self._outbox[loop] = requests = []
             loop.call_soon(self._hand_over, loop)
-        requests.append(_Request(kind, session_id, verb, arguments, future))  # type: ignore[arg-type]  # only told
-        return future
+        request = _Request(
+            loop.create_future(),
+            loop=loop,
+            kind=kind,
+            session_id=session_id,
+            verb=verb,
+            arguments=arguments,
+            is_brief=is_brief,
+        )
+        requests.append(request)
+        return request
 
     def _hand_over(self, loop: Loop) -> None:
         requests = self._outbox.pop(loop, None)
@@ -115,7 +146,7 @@ class Writer:
             closed = StoreUnavailableError(
                 f"the store {str(self._path)!r} is closed; nothing was attempted"
             )
-            _settle([(request.future, closed) for request in requests], [])
+            _settle([(request, closed) for request in requests], [])
 
     def call(self, job: Callable[[], _T]) -> Future[_T]:
         """Runs `job` in the thread, between two transactions."""
@@ -184,10 +215,19 @@ class Writer:
             except BaseException:
                 close_without_checkpoint(connection)
                 raise
+            connection.set_busy_handler(self._wait_for_another)
             self._connection = connection
             self._is_log_doubted = False
             self._ledger = Ledger(connection, self._path)
             self.has_opened = True
+
+    def _wait_for_another(self, times: int) -> bool:
+        """Whether to try again for the file, which another process has locked."""
+        if times == 0:
+            self._tell()
+            self._gives_up_at = time.monotonic() + BUSY_TIMEOUT_S
+        time.sleep(min(0.001 * 2**times, BUSY_STEP_S))
+        return time.monotonic() < self._gives_up_at
 
     def _look(self, connection: apsw.Connection) -> None:
         """Raises StoreUnavailableError if what is committed would be gone; saves what it can.
@@ -276,30 +316,65 @@ class Writer:
         self.drop()
 
     def _serve(self) -> None:
+        waiting: list[_Request] = []
+        while True:
+            was_at_rest, job = self._receive(waiting)
+            if waiting:
+                waiting += self._take_what_waits()
+            while waiting:
+                group, waiting = waiting, []
+                if was_at_rest and self._is_quick and len(group) >= PARTED:
+                    half = len(group) // 2
+                    group, waiting = group[:half], group[half:]
+                was_at_rest = False
+                self._commit_and_count(group)
+                if job is _nothing:
+                    break
+            if job is not _nothing:
+                self._tell()
+                if job is None:
+                    break
+                job()
+        self.drop()
+
+    def _receive(self, waiting: list[_Request]) -> tuple[bool, Callable[[], object] | None]:
+        """Adds the requests that came to those that wait, and returns the job behind them.
+
+        Blocks while there is neither, and says whether it did.
+        """
+        was_at_rest = False
+        work: list[_Request] | Callable[[], object] | None = waiting
+        try:
+            work = self._queue.get_nowait()
+        except Empty:
+            if waiting:
+                return False, _nothing
+            self._tell()
+            was_at_rest = True
+            work = self._wait()
+        while isinstance(work, list):
+            waiting += work
+            try:
+                work = self._queue.get_nowait()
+            except Empty:
+                work = _nothing
+        return was_at_rest, work
+
+    def _wait(self) -> list[_Request] | Callable[[], object] | None:
         while True:
             try:
-                work = self._queue.get(timeout=LOOK_EVERY_S if self._connection else None)
+                return self._queue.get(timeout=LOOK_EVERY_S if self._connection else None)
             except Empty:
                 self._look_at_rest()
-                continue
-            group: list[_Request] = []
-            while isinstance(work, list):
-                group += work
-                try:
-                    work = self._queue.get_nowait()
-                except Empty:
-                    work = _nothing
-            if group:
-                group += self._take_what_waits()
-                start, listeners = clock.monotonic(), tuple(self.commit_listeners)
-                self._commit_and_tell(group)
-                seconds = clock.monotonic() - start
-                for listener in listeners:
-                    listener(len(group), seconds)
-            if work is None:
-                break
-            work()
-        self.drop()
+
+    def _commit_and_count(self, group: list[_Request]) -> None:
+        start, listeners = time.perf_counter(), tuple(self.commit_listeners)
+        if len(group) > BRIEF or not all(request.is_brief for request in group):
+            self._tell()
+        self._commit_and_keep(group)
+        seconds = time.perf_counter() - start
+        for listener in listeners:
+            listener(len(group), seconds)
 
     def _take_what_waits(self) -> list[_Request]:
         """What was submitted and not handed over yet: so nothing waits for more than two commits.
@@ -315,7 +390,8 @@ class Writer:
                     del requests[:count]
         return taken
 
-    def _commit_and_tell(self, group: list[_Request]) -> None:
+    def _commit_and_keep(self, group: list[_Request]) -> None:
+        """Commits the group, and keeps what there is to tell."""
         hints: list[tuple[Kind, str]] = []
         try:
             outcomes = self._commit(group, hints)
@@ -323,15 +399,17 @@ class Writer:
             self.drop()
             if len(group) > 1:
                 for request in group:
-                    self._commit_and_tell([request])
+                    self._commit_and_keep([request])
                 return
             outcomes = [self._uncertain(None, error)]
-        self._tell(group, outcomes, hints)
+        self._untold += zip(group, outcomes, strict=True)
+        self._hints += hints
 
     def _commit(self, group: list[_Request], hints: list[tuple[Kind, str]]) -> list[Outcome]:
         try:
             self.open()
         except (PerdureError, apsw.Error) as error:
+            self._tell()
             return [self._failure(request, error) for request in group]
         ledger, connection = self._ledger, self._connection
         assert ledger is not None
@@ -341,12 +419,16 @@ class Writer:
             self._check_nothing_is_missing(ledger)
             outcomes = [_attempt(request, ledger) for request in group]
             ledger.flush()
+            self._tell()  # the event loop has something to do then, while this waits for the disk
+            ledger.tidy()
         except (PerdureError, apsw.Error, UnicodeDecodeError) as error:
+            self._tell()
             if not self._is_untouched_by(error):
                 self.drop()
             if isinstance(error, _DAMAGE) and len(group) > 1:
                 return [outcome for request in group for outcome in self._commit([request], hints)]
             return [self._failure(request, error) for request in group]
+        start = time.perf_counter()
         try:
             ledger.commit()
         except apsw.BusyError as error:
@@ -355,6 +437,7 @@ class Writer:
         except apsw.Error as error:
             self._doubt_log()
             return [self._uncertain(outcome, error) for outcome in outcomes]
+        self._is_quick = time.perf_counter() - start < QUICK_S
         hints.extend(ledger.hints)
         ledger.hints.clear()
         try:
@@ -399,26 +482,25 @@ class Writer:
         uncertain.__cause__ = error
         return uncertain
 
-    def _tell(
-        self, group: list[_Request], outcomes: list[Outcome], hints: list[tuple[Kind, str]]
-    ) -> None:
-        loops = {request.future.get_loop() for request in group}
-        told = {
-            loop: [
-                (request.future, outcome)
-                for request, outcome in zip(group, outcomes, strict=True)
-                if request.future.get_loop() is loop
-            ]
-            for loop in loops
-        }
-        hinted: dict[Loop, list[tuple[Listener, str]]] = {}
+    def _tell(self) -> None:
+        """Tells what was committed, and what was refused."""
+        untold, hints = self._untold, self._hints
+        if not untold:
+            return
+        self._untold, self._hints = [], []
+        told: dict[Loop, tuple[list[tuple[Told[Any], Outcome]], list[tuple[Listener, str]]]] = {}
+        for pair in untold:
+            loop = pair[0].loop
+            if loop not in told:
+                told[loop] = [], []
+            told[loop][0].append(pair)
         if hints:
             for loop, kind, listener in tuple(self.listeners.values()):
                 own = [(listener, hint) for hint_kind, hint in hints if hint_kind == kind]
-                hinted.setdefault(loop, []).extend(own)
-        for loop in {**told, **hinted}:
+                told.setdefault(loop, ([], []))[1].extend(own)
+        for loop, (outcomes, hinted) in told.items():
             try:
-                loop.call_soon_threadsafe(_settle, told.get(loop, []), hinted.get(loop, []))
+                loop.call_soon_threadsafe(_settle, outcomes, hinted)
             except RuntimeError:  # the loop is closed: nobody waits there any more
                 continue
 
@@ -435,16 +517,9 @@ def _attempt(request: _Request, ledger: Ledger) -> Outcome:
         return error
 
 
-def _settle(
-    told: list[tuple[asyncio.Future[object], Outcome]], hinted: list[tuple[Listener, str]]
-) -> None:
-    for future, outcome in told:
-        if future.done():
-            continue
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+def _settle(told: list[tuple[Told[Any], Outcome]], hinted: list[tuple[Listener, str]]) -> None:
+    for request, outcome in told:
+        request.tell(outcome)
     loop = asyncio.get_running_loop() if hinted else None
     for listener, session_id in hinted:
         if loop is not None:
