@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from perdure.codec import StoredEntry, read_entry
+from perdure.codec import DamagedRow, StoredEntry, read_rows
 from perdure.errors import (
     CursorVoidError,
     EntryNotFoundError,
@@ -40,7 +40,7 @@ ORDER BY o.last_pos DESC LIMIT ?
 """
 _LookRow = tuple[int, str, bytes, int, int, bytes | None]
 _T = TypeVar("_T")
-_FOUND = "e.pos, e.session, e.seq, e.entry_id, e.raw"
+_FOUND = "e.pos, e.seq, e.entry_id, e.raw"
 
 
 class Head(NamedTuple):
@@ -227,7 +227,8 @@ class Reader:
             return ()
         found = self._entries(
             head,
-            f"SELECT {_FOUND} FROM by_seq AS i JOIN entries AS e ON e.pos = i.pos "
+            f"SELECT {_FOUND} FROM by_seq AS i "
+            "JOIN entries AS e ON e.pos = i.pos AND e.session = i.session "
             "WHERE i.session = ? AND i.seq BETWEEN ? AND ? ORDER BY i.seq",
             (head.number, first, last),
         )
@@ -247,18 +248,11 @@ class Reader:
         return tuple(found)
 
     def _entries(self, head: Head, query: str, values: tuple[int | str, ...]) -> list[StoredEntry]:
-        number, found = head.number, list[StoredEntry]()
-        for row in self.run(query, values):
-            seq, raw = row[2], row[4]
-            try:
-                entry = read_entry(raw)
-            except ValueError as error:
-                raise self.damage(head, seq, f"position {row[0]}", str(error)) from error
-            if row[1] != number or entry.id != row[3]:
-                detail = f"entry {entry.id!r} is not in place"
-                raise self.damage(head, seq, f"position {row[0]}", detail)
-            found.append(StoredEntry(seq, entry))
-        return found
+        try:
+            return read_rows(self.run(query, values))
+        except DamagedRow as error:
+            place = f"position {error.pos}"
+            raise self.damage(head, error.seq, place, str(error)) from error
 
     def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
         """One entry, by `seq` or by entry id."""
@@ -294,7 +288,11 @@ class Reader:
             if not rows:
                 return None
             pos = rows[0][0]
-        found = self._entries(head, f"SELECT {_FOUND} FROM entries AS e WHERE e.pos = ?", (pos,))
+        found = self._entries(
+            head,
+            f"SELECT {_FOUND} FROM entries AS e WHERE e.pos = ? AND e.session = ?",
+            (pos, head.number),
+        )
         if not found or found[0].id != entry_id:
             raise self.damage(head, None, f"position {pos}", f"entry {entry_id!r} is not there")
         return found[0]
