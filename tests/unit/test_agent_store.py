@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perdure
 from perdure import Entry, Receipt, Session, Store, StoredEntry
 from perdure.codec import Draft, seal
+from perdure.errors import AppendRejectedError
 from perdure.store import new_session, read_session
 from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
 from tests.unit.checks import said
 from tests.unit.looping import Probe
 
@@ -116,3 +120,38 @@ def test_a_session_of_its_four_fields_has_a_header_of_its_own() -> None:
     same = Session(made.id, made.parent_id, made.created_at, made.incarnation)
     assert same == made
     assert read_session(same.header) == made
+
+
+async def test_an_agent_appends_as_a_subclass_or_a_wrapper_of_a_store_says(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Watched(SqliteStore):
+        async def append_entries(self, *args: Any, **more: Any) -> Receipt:
+            seen.append("subclass")
+            return await super().append_entries(*args, **more)
+
+    class Wrapper:
+        def __init__(self, store: SqliteStore) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        async def append_entries(self, *args: Any, **more: Any) -> Receipt:
+            seen.append("wrapper")
+            return await self._store.append_entries(*args, **more)
+
+    async with Watched(tmp_path / "s.db") as store:
+        for each in (store, Wrapper(store)):
+            agent = await perdure.open("s", store=each)
+            await agent.append("hi")
+    assert seen == ["subclass", "wrapper", "subclass"]
+
+
+async def test_two_entries_of_one_batch_with_one_id_are_refused(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        agent = await perdure.open("s", store=store)
+        message = perdure.text("hi")
+        with pytest.raises(AppendRejectedError, match="same id"):
+            await agent.append(message, message)
+        assert (await agent.append(message)).last_seq == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -186,3 +188,26 @@ def test_an_instance_of_a_class_that_nobody_registered_is_refused() -> None:
 
     with pytest.raises(AppendRejectedError, match="Stranger"):
         seal(Stranger(1))
+
+
+def test_ids_are_nobody_elses_in_threads_and_in_a_child_process() -> None:
+    clock = SystemClock()
+    clock.new_id()  # there is something left over for others
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, "".join(clock.new_id() for _ in range(600)).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with open(reading) as pipe:
+        said = pipe.read()
+    theirs = [said[at : at + 32] for at in range(0, len(said), 32)]
+    ours = [clock.new_id() for _ in range(600)]
+    with ThreadPoolExecutor(8) as threads:
+        many = list(threads.map(lambda _: clock.new_id(), range(20_000)))
+    made = [*theirs, *ours, *many]
+    assert len({each[12:] for each in made}) == len(made) == 21_200
+    assert all(len(each) == 32 and int(each, 16) >= 0 for each in made)

@@ -296,9 +296,17 @@ class Ledger:
         self._indexed_pos = self._last_pos
         for name in ("indexed_pos", "last_pos"):
             self._run("UPDATE meta SET value = ? WHERE name = ?", (self._last_pos, name))
+        greatest: dict[int, str] = {}
+        for number, entry_id in self._tail:
+            if entry_id > greatest.get(number, ""):
+                greatest[number] = entry_id
         self._tail.clear()
         for end in self._ends.values():
-            end.is_indexed, end.greatest_id = True, None
+            newest = greatest.get(end.number, "")
+            if not end.is_indexed:  # all that it has was in the tail
+                end.is_indexed, end.greatest_id = True, newest
+            elif end.greatest_id is not None:
+                end.greatest_id = max(end.greatest_id, newest)
 
     def _add(self, end: _End, entries: Sequence[Entry]) -> list[StoredEntry]:
         stored = []
