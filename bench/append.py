@@ -8,7 +8,7 @@ of threads that sync a file each.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Case:
 
     def __init__(self, kind: str, sessions: int, history: int, place: Path) -> None:
         self.kind, self.sessions, self.history, self.place = kind, sessions, history, place
-        self.series, self.of_file = Series(), Series()
+        self.series, self.of_file, self.of_module = Series(), Series(), Series()
         self.store: Store
         self._agents: list[perdure.DurableAgent] = []
 
@@ -89,6 +89,11 @@ def _append(agent: perdure.DurableAgent) -> Append:
     return lambda: agent.append(perdure.text(CONTENT))
 
 
+def _share(what: str, series: Sequence[tuple[str, Series]]) -> str:
+    shares = ", ".join(f"{NAMES[kind]} {each.ratio:.2f}" for kind, each in series)
+    return f"64 sessions as a share of 64 producers that share one {what}: {shares}"
+
+
 async def measure(folder: Path, rounds: int) -> report.Measured:
     cases = [
         Case(kind, sessions, history, folder / f"{kind}-{sessions}-{history}")
@@ -110,13 +115,16 @@ async def measure(folder: Path, rounds: int) -> report.Measured:
                 case.series.add(ours, (before + await limit(SLICE_S / 2)) / 2)
                 if case.sessions > 1:
                     case.of_file.add(ours, await limits.shared_file(SLICE_S / 2))
-        shares = ", ".join(
-            f"{NAMES[case.kind]} {case.of_file.ratio:.2f}" for case in cases if case.of_file.ours
-        )
-        note = (
-            f"64 sessions as a share of 64 producers that share one fdatasync of a file: {shares}"
-        )
-        return [case.figure(limits) for case in cases], [note]
+                    case.of_module.add(ours, await limits.shared_module(SLICE_S / 2))
+        many = [case for case in cases if case.sessions > 1]
+        notes = [
+            _share("fdatasync of a file", [(case.kind, case.of_file) for case in many]),
+            _share(
+                "commit of Python's sqlite3 as it comes",
+                [(case.kind, case.of_module) for case in many if case.kind == "sqlite"],
+            ),
+        ]
+        return [case.figure(limits) for case in cases], notes
 
 
 if __name__ == "__main__":

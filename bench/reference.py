@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sqlite3
 import statistics
 import threading
 import time
@@ -114,6 +115,23 @@ def shared_sqlite(folder: Path) -> Shared:
     return Shared(commit)
 
 
+def shared_module(folder: Path) -> Shared:
+    """As `shared_sqlite`, with the `sqlite3` of Python and its page size as it comes."""
+    connection = sqlite3.connect(
+        folder / "module.db", isolation_level=None, check_same_thread=False
+    )
+    for pragma in ("journal_mode = wal", "synchronous = full"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("CREATE TABLE lines (pos INTEGER PRIMARY KEY, raw BLOB)")
+
+    def commit(lines: list[bytes]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO lines VALUES (NULL, ?)", [(line,) for line in lines])
+        connection.execute("COMMIT")
+
+    return Shared(commit)
+
+
 class Pool:
     """Threads that write to and sync a file each; a producer awaits its own."""
 
@@ -143,6 +161,7 @@ class Limits:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file, self._sqlite = shared_file(folder), shared_sqlite(folder)
+        self._module = shared_module(folder)
         self._pool = Pool(folder, MANY)
 
     async def bare(self, seconds: float) -> float:
@@ -154,11 +173,14 @@ class Limits:
     async def shared_sqlite(self, seconds: float) -> float:
         return await rate([self._sqlite.append] * MANY, seconds)
 
+    async def shared_module(self, seconds: float) -> float:
+        return await rate([self._module.append] * MANY, seconds)
+
     async def pool(self, seconds: float) -> float:
         return await rate(self._pool.appends, seconds)
 
     def close(self) -> None:
-        for each in (self._file, self._sqlite, self._pool):
+        for each in (self._file, self._sqlite, self._module, self._pool):
             each.close()
 
 
