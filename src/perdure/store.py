@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Literal, Protocol, Self, cast, runtime_checkable
+from typing import Literal, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -314,7 +314,10 @@ class Store(Protocol):
 
 
 class Asking(Store, Protocol):
-    """A store that can be asked to append without a coroutine; an agent then does that."""
+    """A store that can be asked to append without a coroutine; an agent then does that.
+
+    Its `ask_append` is marked with `begins`.
+    """
 
     def ask_append(
         self, session_id: str, batch: Sequence[Entry], *, incarnation: str | None = None
@@ -326,13 +329,28 @@ class Asking(Store, Protocol):
         ...
 
 
+_Ask = TypeVar("_Ask", bound=Callable[..., Told[Receipt]])
+
+
+def begins(append_entries: Callable[..., Awaitable[Receipt]]) -> Callable[[_Ask], _Ask]:
+    """Marks an `ask_append` as what begins this `append_entries`, and no other in its place."""
+
+    def mark(ask: _Ask) -> _Ask:
+        ask.__dict__["begins"] = append_entries
+        return ask
+
+    return mark
+
+
 def appending(store: Store) -> Callable[..., Awaitable[Receipt] | Told[Receipt]]:
-    """How to append to it: `ask_append`, unless it is a subclass with its own `append_entries`."""
-    for cls in type(store).__mro__:
-        if "ask_append" in vars(cls):
-            return cast("Asking", store).ask_append
-        if "append_entries" in vars(cls):
-            break
+    """How to append to it: `ask_append`, if that begins the `append_entries` that it has now.
+
+    A subclass may have another one, and a class or an object may have been given another one.
+    """
+    kind = type(store)
+    begun = getattr(getattr(kind, "ask_append", None), "begins", store)
+    if begun is kind.append_entries and "append_entries" not in getattr(store, "__dict__", ()):
+        return cast("Asking", store).ask_append
     return store.append_entries
 
 

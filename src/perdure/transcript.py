@@ -77,7 +77,6 @@ class Transcript:
         self.session_id = session_id
         self.incarnation = incarnation
         self.store = store
-        self._append = appending(store)
         self.entries = list(entries)
         self.last_seq = self.entries[-1].seq if self.entries else 0
         self.tree = Tree(self.entries, session_id=session_id)
@@ -131,7 +130,8 @@ class Transcript:
                 batch = self._place(drafts)
             if not batch:
                 return receipt_of((), self.last_seq)
-            step = self._append(self.session_id, batch, incarnation=self.incarnation)
+            append = appending(self.store)
+            step = append(self.session_id, batch, incarnation=self.incarnation)
             return await complete(step, lambda answer: self._advance(answer, drafts, batch))
         finally:
             lock.release()

@@ -181,3 +181,25 @@ async def test_whoever_left_meanwhile_harms_nobody_who_waits(tmp_path: Path) -> 
         told = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
         assert all(isinstance(each, Receipt) for each in told[1::2])
+
+
+async def test_a_listener_of_commits_that_raises_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(size: int, seconds: float) -> None:
+        raise ValueError("of somebody else")
+
+    groups: list[int] = []
+    store = SqliteStore(tmp_path / "s.db")
+    async with asyncio.timeout(10):
+        await store.create_session("s0")
+        store.observe_commits(lambda size, seconds: groups.append(size))
+        stop = store.observe_commits(broken)
+        for seq in range(1, 4):
+            assert (await store.append_entries("s0", [text("hi")])).last_seq == seq
+        stop()
+        await store.close()
+    assert groups == [1, 1, 1]
+    assert [record.message for record in caplog.records] == [
+        "a listener of commits raised, and is told of no more"
+    ]

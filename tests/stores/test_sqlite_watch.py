@@ -292,3 +292,33 @@ async def test_an_empty_file_without_a_log_becomes_a_store_and_an_old_one_is_tol
         await store.create_session("s", entries=messages(3))
     assert len(await left(place)) == 3
     assert ("it was emptied" in caplog.text) is is_old
+
+
+async def test_a_commit_after_which_the_files_cannot_be_looked_at_is_uncertain(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = Ledger.commit
+    store = SqliteStore(place)
+    async with asyncio.timeout(10):
+        await store.create_session("s")
+        log_fd = store._writer.watch._log_fd
+        sound, unreadable = os.dup(log_fd), os.open(os.devnull, os.O_WRONLY)
+
+        def commit_and_go_blind(self: Ledger) -> None:
+            commit(self)
+            os.dup2(unreadable, log_fd)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "commit", commit_and_go_blind)
+            with pytest.raises(AppendUncertainError, match="cannot be used"):
+                await store.create_session("t")
+        await asyncio.wrap_future(store._writer.call(store._writer._look_at_rest))
+        assert "cannot be used: [Errno 9]" in caplog.text
+        with pytest.raises(StoreUnavailableError, match="cannot be used"):
+            await store.append_entries("t", messages(1))
+        os.dup2(sound, log_fd)
+        await store.append_entries("t", messages(1))
+        await store.close()
+        for each in (sound, unreadable):
+            os.close(each)
+    assert len(await left(place, "t")) == 1

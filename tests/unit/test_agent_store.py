@@ -148,6 +148,33 @@ async def test_an_agent_appends_as_a_subclass_or_a_wrapper_of_a_store_says(tmp_p
     assert seen == ["subclass", "wrapper", "subclass"]
 
 
+async def test_an_agent_appends_as_an_object_or_a_class_was_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def watched(name: str, append: Any) -> Any:
+        async def append_entries(*args: Any, **more: Any) -> Receipt:
+            seen.append(name)
+            receipt: Receipt = await append(*args, **more)
+            return receipt
+
+        return append_entries
+
+    async with SqliteStore(tmp_path / "s.db") as store:
+        agent = await perdure.open("s", store=store)
+        await agent.append("as it is")
+        with monkeypatch.context() as patch:
+            put = watched("class", SqliteStore.append_entries)
+            patch.setattr(SqliteStore, "append_entries", put)
+            await agent.append("watched")
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "append_entries", watched("object", store.append_entries))
+            await agent.append("watched")
+        assert (await agent.append("as it is")).last_seq == 4
+    assert seen == ["class", "object"]
+
+
 async def test_two_entries_of_one_batch_with_one_id_are_refused(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         agent = await perdure.open("s", store=store)

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from perdure.store import (
     Receipt,
     Session,
     Verified,
+    begins,
     check_session_id,
     new_session,
 )
@@ -109,6 +110,7 @@ class SqliteStore(ClosingStore):
             session_id, batch, expected_seq=expected_seq, incarnation=incarnation, summary=summary
         ).future
 
+    @begins(append_entries)
     def ask_append(
         self,
         session_id: str,
@@ -268,12 +270,17 @@ class SqliteStore(ClosingStore):
     def observe_commits(self, listener: Callable[[int, float], object]) -> Callable[[], None]:
         """Calls `listener(requests, seconds)` after each group of requests that shared a commit.
 
-        In the writer's thread, so it has to be quick, and must not raise. It is told until what
-        is returned is called, or the store is closed.
+        In the writer's thread, so it has to be quick. It is told until what is returned is called,
+        or the store is closed, or it raises.
         """
         listeners = self._writer.commit_listeners
         listeners.append(listener)
-        return lambda: listeners.remove(listener)
+
+        def end() -> None:
+            with suppress(ValueError):
+                listeners.remove(listener)
+
+        return end
 
     @asynccontextmanager
     async def acquire_ownership(self, node: str) -> AsyncIterator[None]:
@@ -294,7 +301,12 @@ class SqliteStore(ClosingStore):
                 await asyncio.shield(asyncio.wrap_future(self._writer.call(self._owner.release)))
 
     async def close(self) -> None:
-        """Waits for appends and answers under way and frees everything; idempotent."""
+        """Waits for appends and answers under way and frees everything; idempotent.
+
+        In a process that was forked off the one that opened the store it does nothing.
+        """
+        if self._writer.is_elsewhere:
+            return
         if self._writer.closing is None:
             self._writer.flush_outbox()
             if self._writer.is_started:
@@ -314,6 +326,11 @@ class SqliteStore(ClosingStore):
     def _check_open(self) -> None:
         if self._writer.closing is not None:
             raise self._closed()
+        if self._writer.is_elsewhere:
+            raise StoreUnavailableError(
+                f"the store {str(self.path)!r} was opened before this process was forked off, and "
+                "works in the one that opened it; nothing was attempted. Open it anew here"
+            )
 
     def _closed(self) -> StoreUnavailableError:
         return StoreUnavailableError(

@@ -125,8 +125,15 @@ class Watch:
         Raises:
             FilesLostError: they are not.
             LogGoneError: the log is gone, and `rescue` can move it into the file.
+            StoreUnavailableError: they cannot be looked at.
 
         """
+        try:
+            self._check(connection)
+        except OSError as error:
+            raise StoreUnavailableError(f"{self._path!r} cannot be used: {error}") from error
+
+    def _check(self, connection: apsw.Connection) -> None:
         found, log = self.check_file(), self.check_log()
         if found is not None and found.st_size != self._file_bytes:
             if found.st_size < self._file_bytes and self._is_cut_off(connection):

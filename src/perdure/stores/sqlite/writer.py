@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -91,6 +92,7 @@ class Writer:
         self._outbox: dict[Loop, list[_Request]] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._process = 0
         self._is_stopped = False
         self._connection: apsw.Connection | None = None
         self._ledger: Ledger | None = None
@@ -171,11 +173,14 @@ class Writer:
                 self._thread = threading.Thread(
                     target=self._serve, name="perdure-sqlite-writer", daemon=True
                 )
+                self._process = os.getpid()
                 self._thread.start()
             return True
 
     def stop(self) -> None:
         """Lets the thread end after what it was given; needs no event loop, does not wait."""
+        if self.is_elsewhere:
+            return  # whoever held the lock when this process was forked off holds it for ever
         with self._lock:
             if not self._is_stopped:
                 self._is_stopped = True
@@ -185,6 +190,11 @@ class Writer:
     def is_started(self) -> bool:
         """Whether there is a thread, running or ended."""
         return self._thread is not None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the thread is in the process that this one was forked off."""
+        return self._process not in {0, os.getpid()}
 
     def join(self) -> None:
         """Waits until the thread has ended; blocks."""
@@ -374,7 +384,12 @@ class Writer:
         self._commit_and_keep(group)
         seconds = time.perf_counter() - start
         for listener in listeners:
-            listener(len(group), seconds)
+            try:
+                listener(len(group), seconds)
+            except BaseException:  # of somebody else's code, and everybody waits for this thread
+                logger.exception("a listener of commits raised, and is told of no more")
+                with suppress(ValueError):
+                    self.commit_listeners.remove(listener)
 
     def _take_what_waits(self) -> list[_Request]:
         """What was submitted and not handed over yet: so nothing waits for more than two commits.
