@@ -96,30 +96,29 @@ async def complete(
     cancelled: asyncio.CancelledError | None = None
     if isinstance(step, Told):
         future = step.future
-        while True:
-            try:
-                await future
-            except asyncio.CancelledError as error:
-                cancelled = error
-                if future.cancelled():
-                    future = step.again()
-                    continue
-            except Exception:  # the step's own: `then` asks for it
-                if not future.done():
-                    raise
-            break
+        try:
+            await future
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if future.cancelled():
+                future = step.again()
+        except Exception:  # the step's own: `then` asks for it
+            if not future.done():
+                raise
     else:
         future = asyncio.ensure_future(step)
-        while not future.done():
-            held = _Held(future)
-            try:
-                await held
-            except asyncio.CancelledError as error:
-                if held.is_asked:
-                    cancelled = error
-            except Exception:  # the step's own, too
-                if not future.done():
-                    raise
+    while (
+        not future.done()
+    ):  # a scope may cancel whoever waits in it again and again: held, it rests
+        held = _Held(future)
+        try:
+            await held
+        except asyncio.CancelledError as error:
+            if held.is_asked:
+                cancelled = error
+        except Exception:  # the step's own, too
+            if not future.done():
+                raise
     if cancelled is None:
         return then(future)
     try:

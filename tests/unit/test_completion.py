@@ -192,3 +192,23 @@ async def test_who_asks_again_is_told_whatever_came_meanwhile() -> None:
     later.tell(ValueError("no"))
     with pytest.raises(ValueError, match="no"):
         await again
+
+
+async def test_who_is_cancelled_again_and_again_is_woken_once_for_it() -> None:
+    """As a scope of anyio's does, at each iteration of the loop."""
+    asked = list[str]()
+
+    class Counted(Told[str]):
+        def again(self) -> asyncio.Future[str]:
+            asked.append("again")
+            return super().again()
+
+    told = Counted(asyncio.get_running_loop().create_future())
+    task = asyncio.ensure_future(complete(told, lambda done: asked.append(done.result())))
+    for _ in range(50):
+        await asyncio.sleep(0)
+        task.cancel()
+    told.tell("stored")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asked == ["again", "stored"]
