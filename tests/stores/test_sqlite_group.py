@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
+from perdure.codec import seal
 from perdure.entry import text
 from perdure.store import Receipt
 from perdure.stores.sqlite import SqliteStore, ledger, writer
@@ -203,3 +206,15 @@ async def test_a_listener_of_commits_that_raises_stops_nobody(
     assert [record.message for record in caplog.records] == [
         "a listener of commits raised, and is told of no more"
     ]
+
+
+async def test_a_writer_at_rest_keeps_nothing_of_what_it_was_asked(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store, asyncio.timeout(10):
+        await store.create_session("s")
+        told = store.ask_append("s", [seal(text("hi"))])
+        await told.future
+        kept = weakref.ref(told.future)
+        del told
+        while kept() is not None:
+            await asyncio.sleep(0.01)
+            gc.collect()

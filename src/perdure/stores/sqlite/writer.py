@@ -338,6 +338,7 @@ class Writer:
                     group, waiting = group[:half], group[half:]
                 was_at_rest = False
                 self._commit_and_count(group)
+                del group  # what was asked, and who waited, would be kept as long as this rests
                 if job is _nothing:
                     break
             if job is not _nothing:
