@@ -1,8 +1,8 @@
 """Entry <-> one JSON object. Whatever is not known keeps its bytes.
 
 An `Entry` is a header (id, type, created_at, parent_id), its raw bytes, encoded once, and a typed
-view that is decoded when asked for. Stores see header and raw only. Nothing outside this module
-knows how an entry is spelled in JSON.
+view that is decoded when asked for (typed.py). Stores see header and raw only. Nothing outside of
+these two modules knows how an entry is spelled in JSON.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ from perdure.entry import (
     Custom,
     Ending,
     Ephemeral,
-    File,
     Message,
-    Opaque,
     OpaquePart,
-    Part,
     Role,
     Text,
-    ToolResult,
     TreeEntry,
     _Entry,
     custom_kinds,
-    custom_types,
 )
 from perdure.errors import AppendRejectedError
 from perdure.fact import Fact, KnownFact
+from perdure.typed import (
+    BROKEN,
+    decode_message_with_opaque_parts,
+    decode_object,
+    decode_view,
+    typed,
+)
+from perdure.typed import View as View
 
 RESERVED = ("seq", "session_id", "batch", "sum")
 """Names that stores and streams add to an entry; one that brings its own is refused."""
@@ -51,29 +54,10 @@ SPACE = b" \t\r\n"
 
 _TEXT_STEP_BYTES = 65536
 
-View = Message | Compaction | Custom | Fact | Opaque
 Draft = TreeEntry | Fact | object
 """What can be made into an entry: a typed entry, or an instance of a registered custom class."""
 
 
-class _LooseMessage(Struct):
-    parts: list[msgspec.Raw]
-
-
-class _Tag(Struct):
-    type: str
-
-
-_view_decoder: msgspec.json.Decoder[Message | Compaction | Custom | KnownFact] = (
-    msgspec.json.Decoder(Message | Compaction | Custom | KnownFact)
-)
-_decode_view = _view_decoder.decode
-_decode_part = msgspec.json.Decoder(Part).decode
-_decode_loose = msgspec.json.Decoder(_LooseMessage).decode
-_decode_tag = msgspec.json.Decoder(_Tag).decode
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_str = msgspec.json.Decoder(str).decode
-_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encode_plain = msgspec.json.Encoder().encode
 _replace = msgspec.structs.replace
 _ROLES, _ENDINGS = get_args(Role), get_args(Ending)
@@ -104,7 +88,7 @@ class Entry(Struct, eq=False, gc=False, rename={"raw": "(raw)", "_view": "(view)
         """The typed entry; `Opaque` where this version cannot type it. Decoded once."""
         view: View | None = self._view
         if view is None:
-            self._view = view = _decode(self)
+            self._view = view = typed(self.raw, self.id, self.type, self.created_at, self.parent_id)
         return view
 
     def __eq__(self, other: object) -> bool:
@@ -178,72 +162,6 @@ AnyEntry = StoredEntry | Entry | View
 """An entry with its `seq`, as it is sealed, or as a typed value: all have a `view`."""
 
 
-def _decode(entry: Entry) -> View:
-    try:
-        view: View = _decode_view(entry.raw)
-    except _BROKEN:
-        loose = _decode_message_with_opaque_parts(entry.raw) if entry.type == "message" else None
-        view = loose or _opaque(entry)
-    if isinstance(view, Opaque) or isinstance(view, Fact) is entry.in_tree:
-        return _opaque(entry)
-    if view.id != entry.id or view.created_at != entry.created_at:  # a header that was mended
-        view = msgspec.structs.replace(view, id=entry.id, created_at=entry.created_at)
-    if isinstance(view, Custom) and (cls := custom_types.get(view.kind)) is not None:
-        try:
-            return msgspec.structs.replace(view, data=msgspec.convert(view.data, cls))
-        except Exception:  # the application's own class may raise anything: its data stays plain
-            return view
-    return view
-
-
-def _opaque(entry: Entry) -> Opaque:
-    return Opaque(
-        id=entry.id, type=entry.type, created_at=entry.created_at, parent_id=entry.parent_id
-    )
-
-
-def _decode_message_with_opaque_parts(raw: bytes) -> Message | None:
-    try:
-        parts = [_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts]
-        fields = _decode_object(raw)
-        fields["parts"] = msgspec.Raw(b"[]")
-        message = _decode_view(msgspec.json.encode(fields))
-    except _BROKEN:
-        return None
-    if not isinstance(message, Message):
-        return None
-    return msgspec.structs.replace(message, parts=tuple(parts))
-
-
-def _decode_any_part(raw: bytes) -> Part:
-    try:
-        return _decode_part(raw)
-    except _BROKEN:
-        part_type = _decode_tag(raw).type
-        result = _decode_result_with_unknown_parts(raw) if part_type == "tool_result" else None
-        return result or OpaquePart(part_type, raw)
-
-
-def _decode_result_with_unknown_parts(raw: bytes) -> ToolResult | None:
-    """A result answers its call whatever it is made of: a part that is not known is named."""
-    try:
-        parts = [_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts]
-        fields = _decode_object(raw)
-        fields["parts"] = msgspec.Raw(b"[]")
-        result = _decode_part(msgspec.json.encode(fields))
-    except _BROKEN:
-        return None
-    if not isinstance(result, ToolResult):
-        return None
-    known = (part if isinstance(part, Text | File) else _name_of(part) for part in parts)
-    return msgspec.structs.replace(result, parts=tuple(known))
-
-
-def _name_of(part: Part) -> Text:
-    kind = part.type if isinstance(part, OpaquePart) else type(part).__name__
-    return Text(f"[a part of the type {kind}, which this version cannot show]")
-
-
 def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Entry:
     """Makes the entry of a draft, placed under `parent_id`; its bytes are final.
 
@@ -275,8 +193,8 @@ def seal(draft: Draft | Entry, parent_id: str | UnsetType | None = UNSET) -> Ent
             checked: Message | Compaction | Custom | KnownFact
             checked = _decode_with_opaque_parts(view, raw)
         else:
-            checked = _decode_view(raw)
-    except _BROKEN as error:
+            checked = decode_view(raw)
+    except BROKEN as error:
         raise AppendRejectedError(f"not a valid {view.type} entry: {error}") from error
     _check_id(checked.id)
     place = checked.parent_id if isinstance(checked, TreeEntry) else UNSET
@@ -340,10 +258,10 @@ def _decode_with_opaque_parts(view: Message, raw: bytes) -> Message:
     raw.decode()
     for part in view.parts:
         if isinstance(part, OpaquePart):
-            _decode_object(part.raw)
+            decode_object(part.raw)
     known = tuple(part for part in view.parts if not isinstance(part, OpaquePart))
-    _decode_view(encode(msgspec.structs.replace(view, parts=known)))
-    if (message := _decode_message_with_opaque_parts(raw)) is None:
+    decode_view(encode(msgspec.structs.replace(view, parts=known)))
+    if (message := decode_message_with_opaque_parts(raw)) is None:
         raise msgspec.DecodeError("an opaque part is not a JSON object with a type")
     if read_framed(raw)[1] or b"\n" in raw:
         raise msgspec.DecodeError("an opaque part is not one line of JSON")
@@ -366,7 +284,7 @@ def read_entry(raw: bytes) -> Entry:
     _check_utf8(raw)
     try:
         entry = _decode_entry(raw)
-    except _BROKEN:
+    except BROKEN:
         return _read_foreign(raw)[0]
     entry.raw, entry._view = raw, None
     return entry
@@ -382,7 +300,7 @@ def read_entries(raws: Sequence[bytes], *, plain: bool = False) -> list[Entry]:
     decode = _decode_plain if plain else _decode_entry
     try:
         entries = [decode(raw) for raw in raws]
-    except _BROKEN as error:
+    except BROKEN as error:
         raise ValueError("not as this program writes it") from error
     for entry, raw in zip(entries, raws, strict=True):
         if not raw.isascii():
@@ -413,7 +331,7 @@ def read_rows(rows: Iterable[tuple[int, int, str, bytes]]) -> list[StoredEntry]:
                 _check_utf8(raw)
             try:
                 entry = decode(raw)
-            except _BROKEN:
+            except BROKEN:
                 entry = _read_foreign(raw)[0]
         except ValueError as error:
             raise DamagedRow(pos, seq, str(error)) from error
@@ -430,7 +348,7 @@ def read_framed(raw: bytes) -> tuple[Entry, bool]:
     _check_utf8(raw)
     try:
         entry = _decode_plain(raw)
-    except _BROKEN:
+    except BROKEN:
         return _read_framed(raw)
     entry.raw, entry._view = raw, None
     return entry, False
@@ -439,7 +357,7 @@ def read_framed(raw: bytes) -> tuple[Entry, bool]:
 def _read_framed(raw: bytes) -> tuple[Entry, bool]:
     try:
         entry = _decode_entry(raw)
-    except _BROKEN:
+    except BROKEN:
         return _read_foreign(raw)
     entry.raw, entry._view = raw, None
     return entry, True

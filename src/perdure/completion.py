@@ -107,9 +107,7 @@ async def complete(
                 raise
     else:
         future = asyncio.ensure_future(step)
-    while (
-        not future.done()
-    ):  # a scope may cancel whoever waits in it again and again: held, it rests
+    while not future.done():  # held: a scope may cancel whoever waits in it again and again
         held = _Held(future)
         try:
             await held

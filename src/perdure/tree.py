@@ -65,6 +65,7 @@ class Tree:
         return entry
 
     def __len__(self) -> int:
+        """How many tree entries there are; O(entries)."""
         return sum(entry.in_tree for entry in self._known.values())
 
     def children(self, entry_id: str | None) -> Sequence[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from perdure.entry import text
 from perdure.errors import AppendUncertainError, StoreUnavailableError
-from perdure.stores.sqlite import SqliteStore, writer
+from perdure.stores.sqlite import SqliteStore, opened, writer
 from perdure.stores.sqlite.ledger import Ledger
 from perdure.testing.store_cases import messages, raws
 
@@ -24,7 +24,7 @@ Damage = Callable[[Path], object]
 @pytest.fixture(autouse=True)
 def looks_before_each_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a test has not to wait until the last look is old."""
-    monkeypatch.setattr(writer, "FRESH_S", -1.0)
+    monkeypatch.setattr(opened, "FRESH_S", -1.0)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ async def test_an_emptied_file_is_not_read_as_an_empty_store(place: Path) -> Non
 async def test_a_store_that_has_just_looked_looks_again_before_it_acknowledges(
     place: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "FRESH_S", 60.0)
+    monkeypatch.setattr(opened, "FRESH_S", 60.0)
     async with SqliteStore(place) as store:
         await store.create_session("s", entries=messages(3))
         LOSSES[damage](place)
@@ -263,7 +263,7 @@ async def test_a_store_that_is_older_than_what_it_acknowledged_is_refused(place:
             elsewhere.execute("DELETE FROM entries WHERE seq = 3")
             elsewhere.execute("UPDATE meta SET value = 0")
         elsewhere.close()
-        store._writer.call(store._writer.drop).result()
+        store._writer.call(store._writer.file.drop).result()
         with pytest.raises(StoreUnavailableError, match="has lost what was stored"):
             await store.append_entries("s", messages(1, "x"))
 
@@ -301,7 +301,7 @@ async def test_a_commit_after_which_the_files_cannot_be_looked_at_is_uncertain(
     store = SqliteStore(place)
     async with asyncio.timeout(10):
         await store.create_session("s")
-        log_fd = store._writer.watch._log_fd
+        log_fd = store._writer.file.watch._log_fd
         sound, unreadable = os.dup(log_fd), os.open(os.devnull, os.O_WRONLY)
 
         def commit_and_go_blind(self: Ledger) -> None:
@@ -312,7 +312,7 @@ async def test_a_commit_after_which_the_files_cannot_be_looked_at_is_uncertain(
             patch.setattr(Ledger, "commit", commit_and_go_blind)
             with pytest.raises(AppendUncertainError, match="cannot be used"):
                 await store.create_session("t")
-        await asyncio.wrap_future(store._writer.call(store._writer._look_at_rest))
+        await asyncio.wrap_future(store._writer.call(store._writer.file.look_at_rest))
         assert "cannot be used: [Errno 9]" in caplog.text
         with pytest.raises(StoreUnavailableError, match="cannot be used"):
             await store.append_entries("t", messages(1))

@@ -64,7 +64,7 @@ class SqliteStore(ClosingStore):
             raise ValueError("synchronous is one of: extra, full, normal, off")
         self.path = Path(os.path.abspath(path))
         self._writer = Writer(self.path, synchronous)
-        self._readers = ReaderPool(self.path, self._writer.watch)
+        self._readers = ReaderPool(self.path, self._writer.file.watch)
         self._owner = OwnerLock(self.path)
         self._kind: Kind = "session"
         self._whole: SqliteStore | None = None
@@ -89,6 +89,7 @@ class SqliteStore(ClosingStore):
     ) -> Session:
         """Creates the session with these entries in one transaction; `Store.create_session`."""
         session = new_session(session_id, parent_id)
+        self._check_open()
         sealed = seal_all(entries)
         return await self._write(session_id, Ledger.create_session, session, sealed, summary)
 
@@ -105,6 +106,8 @@ class SqliteStore(ClosingStore):
 
         Cancelling the await does not take the batch back: it may be stored.
         """
+        check_session_id(session_id)
+        self._check_open()
         batch = seal_all(entries)
         return await self.ask_append(
             session_id, batch, expected_seq=expected_seq, incarnation=incarnation, summary=summary
@@ -264,7 +267,7 @@ class SqliteStore(ClosingStore):
 
         """
         self._check_open()
-        job = self._writer.call(self._writer.try_write)
+        job = self._writer.call(self._writer.file.try_write)
         await asyncio.shield(asyncio.wrap_future(job))
 
     def observe_commits(self, listener: Callable[[int, float], object]) -> Callable[[], None]:
@@ -320,7 +323,7 @@ class SqliteStore(ClosingStore):
 
     def _shut(self) -> None:
         self._readers.close()
-        self._writer.drop()
+        self._writer.file.drop()
         self._owner.release()
 
     def _check_open(self) -> None:
@@ -351,7 +354,7 @@ class SqliteStore(ClosingStore):
 
     async def _ask_about(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         self._check_open()
-        if not self._writer.has_opened:
+        if not self._writer.file.has_opened:
             await self._open()
         try:
             return await self._read(session_id, question)
@@ -360,7 +363,7 @@ class SqliteStore(ClosingStore):
             return await self._read(session_id, question)
 
     async def _open(self) -> None:
-        await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.open)))
+        await asyncio.shield(asyncio.wrap_future(self._writer.call(self._writer.file.open)))
 
     async def _read(self, session_id: str, question: Callable[[Reader], _T]) -> _T:
         self._check_open()

@@ -22,39 +22,25 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure import clock
 from perdure.completion import Told
 from perdure.errors import (
     AppendUncertainError,
-    FormatTooNewError,
     PerdureError,
     StoreUnavailableError,
 )
 from perdure.store import Kind
-from perdure.stores.sqlite.connection import (
-    BUSY_TIMEOUT_S,
-    Failure,
-    Synchronous,
-    fault,
-    open_writer,
-)
+from perdure.stores.sqlite.connection import Failure, Synchronous, fault
 from perdure.stores.sqlite.ledger import Ledger
-from perdure.stores.sqlite.log import close_without_checkpoint, write_log_again
-from perdure.stores.sqlite.watch import FilesLostError, LogGoneError, Watch
+from perdure.stores.sqlite.opened import OpenFile
+from perdure.stores.sqlite.watch import FilesLostError
 
 logger = logging.getLogger("perdure.stores.sqlite")
 
 LOOK_EVERY_S = 5.0
 """How often a writer at rest looks whether its files are in place."""
 
-FRESH_S = 0.01
-"""How long the look after a commit is as good as one before the next."""
-
 BRIEF = 128
 """So many brief requests are done before what was committed is told."""
-
-BUSY_STEP_S = 0.05
-"""The longest time between two tries for a file that another process has locked."""
 
 QUICK_S = 0.001
 """A group that is committed faster may come alone while others wait."""
@@ -85,26 +71,18 @@ class Writer:
     """The writer thread of one store; it starts with the first request and ends with `close`."""
 
     def __init__(self, path: Path, synchronous: Synchronous) -> None:
-        self.watch = Watch(path)
+        self.file = OpenFile(path, synchronous, self._tell)
         self._path = path
-        self._synchronous = synchronous
         self._queue: SimpleQueue[list[_Request] | Callable[[], object] | None] = SimpleQueue()
         self._outbox: dict[Loop, list[_Request]] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = 0
         self._is_stopped = False
-        self._connection: apsw.Connection | None = None
-        self._ledger: Ledger | None = None
-        self._is_log_doubted = False
         self._untold: list[tuple[_Request, Outcome]] = []
         self._hints: list[tuple[Kind, str]] = []
         self._is_quick = False
-        self._gives_up_at = 0.0
         self._acknowledged_pos = 0
-        self._looked_at = 0.0
-        self._said = ""
-        self.has_opened = False
         self.closing: Future[None] | None = None  # set once the store is being closed
         self.listeners: dict[object, tuple[Loop, Kind, Listener]] = {}
         self.commit_listeners: list[Callable[[int, float], object]] = []
@@ -207,124 +185,6 @@ class Writer:
 
     # The thread's side
 
-    def open(self) -> None:
-        """Opens the file, and makes it where there is none; in the thread only.
-
-        Raises:
-            StoreUnavailableError: it cannot be opened, or what was open is not there any more.
-
-        """
-        self.watch.check_file()
-        if self._connection is not None and clock.monotonic() > self._looked_at + FRESH_S:
-            self._look(self._connection)
-        if self._connection is None:
-            is_doubted, self._is_log_doubted = self._is_log_doubted, True
-            connection = open_writer(self._path, self._synchronous, is_log_doubted=is_doubted)
-            try:
-                self.watch.start(connection)
-            except BaseException:
-                close_without_checkpoint(connection)
-                raise
-            connection.set_busy_handler(self._wait_for_another)
-            self._connection = connection
-            self._is_log_doubted = False
-            self._ledger = Ledger(connection, self._path)
-            self.has_opened = True
-
-    def _wait_for_another(self, times: int) -> bool:
-        """Whether to try again for the file, which another process has locked."""
-        if times == 0:
-            self._tell()
-            self._gives_up_at = time.monotonic() + BUSY_TIMEOUT_S
-        time.sleep(min(0.001 * 2**times, BUSY_STEP_S))
-        return time.monotonic() < self._gives_up_at
-
-    def _look(self, connection: apsw.Connection) -> None:
-        """Raises StoreUnavailableError if what is committed would be gone; saves what it can.
-
-        The connection stays open then: what is put back is gone on with.
-        """
-        self._looked_at = 0.0
-        try:
-            try:
-                self.watch.check(connection)
-            except LogGoneError:
-                self.watch.rescue(connection)
-                self.drop()
-        except apsw.Error as error:
-            self.drop()
-            raise fault(error, self._path) from error
-        self._looked_at = clock.monotonic()
-
-    def _look_at_rest(self) -> None:
-        """Says in the log, once, that the files are not in place."""
-        try:
-            if self._connection is not None:
-                self._look(self._connection)
-            self._said = ""
-        except PerdureError as error:
-            if self._said != str(error):
-                self._said = str(error)
-                logger.error("the store cannot be used: %s", error)
-
-    def try_write(self) -> None:
-        """Commits one page that says what it said before; in the thread only.
-
-        Raises:
-            StoreUnavailableError, AppendUncertainError: the file cannot be written.
-        """
-        try:
-            self.open()
-            assert self._connection is not None
-            self._connection.execute("BEGIN IMMEDIATE")
-            version = self._connection.pragma("user_version")
-            self._connection.execute(f"PRAGMA user_version = {version}")
-        except apsw.Error as error:
-            self.drop()
-            raise fault(error, self._path) from error
-        try:
-            self._connection.execute("COMMIT")
-        except apsw.Error as error:
-            self._doubt_log()
-            raise fault(error, self._path) from error
-
-    def drop(self) -> None:
-        """Closes the connection and forgets everything; in the thread only.
-
-        The next request starts from what the file says.
-        """
-        self._ledger = None
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            # What was committed is synced in the log; only moving it into the file can fail here.
-            with suppress(apsw.Error):
-                if self._is_log_doubted or not self._is_whole(connection):
-                    close_without_checkpoint(connection)
-                else:
-                    connection.close(True)
-        self.watch.stop()
-
-    def _is_whole(self, connection: apsw.Connection) -> bool:
-        """Whether the log may be moved into the file, and be taken away then."""
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            self.watch.check(connection)
-        except LogGoneError:
-            return True  # there is no other copy of it
-        except (PerdureError, apsw.Error):
-            return False
-        return True
-
-    def _doubt_log(self) -> None:
-        """After a failed commit; in the thread only."""
-        self._is_log_doubted = True
-        if self._connection is not None:
-            with suppress(apsw.Error):  # then it is doubted until it is opened again
-                write_log_again(self._connection, self._path)
-                self._is_log_doubted = False
-        self.drop()
-
     def _serve(self) -> None:
         waiting: list[_Request] = []
         while True:
@@ -346,7 +206,7 @@ class Writer:
                 if job is None:
                     break
                 job()
-        self.drop()
+        self.file.drop()
 
     def _receive(self, waiting: list[_Request]) -> tuple[bool, Callable[[], object] | None]:
         """Adds the requests that came to those that wait, and returns the job behind them.
@@ -374,9 +234,9 @@ class Writer:
     def _wait(self) -> list[_Request] | Callable[[], object] | None:
         while True:
             try:
-                return self._queue.get(timeout=LOOK_EVERY_S if self._connection else None)
+                return self._queue.get(timeout=LOOK_EVERY_S if self.file.connection else None)
             except Empty:
-                self._look_at_rest()
+                self.file.look_at_rest()
 
     def _commit_and_count(self, group: list[_Request]) -> None:
         start, listeners = time.perf_counter(), tuple(self.commit_listeners)
@@ -412,7 +272,7 @@ class Writer:
         try:
             outcomes = self._commit(group, hints)
         except Exception as error:  # the thread's outermost frame: nobody may wait for ever
-            self.drop()
+            self.file.drop()
             if len(group) > 1:
                 for request in group:
                     self._commit_and_keep([request])
@@ -423,13 +283,10 @@ class Writer:
 
     def _commit(self, group: list[_Request], hints: list[tuple[Kind, str]]) -> list[Outcome]:
         try:
-            self.open()
+            ledger = self.file.open()
         except (PerdureError, apsw.Error) as error:
             self._tell()
             return [self._failure(request, error) for request in group]
-        ledger, connection = self._ledger, self._connection
-        assert ledger is not None
-        assert connection is not None
         try:
             ledger.begin()
             self._check_nothing_is_missing(ledger)
@@ -439,8 +296,8 @@ class Writer:
             ledger.tidy()
         except (PerdureError, apsw.Error, UnicodeDecodeError) as error:
             self._tell()
-            if not self._is_untouched_by(error):
-                self.drop()
+            if not self.file.is_untouched_by(error):
+                self.file.drop()
             if isinstance(error, _DAMAGE) and len(group) > 1:
                 return [outcome for request in group for outcome in self._commit([request], hints)]
             return [self._failure(request, error) for request in group]
@@ -448,16 +305,16 @@ class Writer:
         try:
             ledger.commit()
         except apsw.BusyError as error:
-            self.drop()
+            self.file.drop()
             return [self._failure(request, error) for request in group]
         except apsw.Error as error:
-            self._doubt_log()
+            self.file.doubt_log()
             return [self._uncertain(outcome, error) for outcome in outcomes]
         self._is_quick = time.perf_counter() - start < QUICK_S
         hints.extend(ledger.hints)
         ledger.hints.clear()
         try:
-            self._look(connection)
+            self.file.look()
         except PerdureError as error:
             return [self._uncertain(outcome, error) for outcome in outcomes]
         self._acknowledged_pos = ledger.last_pos
@@ -471,11 +328,6 @@ class Writer:
                 "its log was taken away. Nothing was stored by this call; restore the newest copy, "
                 "or open the store anew to go on with what is there"
             )
-
-    def _is_untouched_by(self, error: Exception) -> bool:
-        """Whether the transaction never began, so that what is remembered stays true."""
-        has_transaction = self._connection is not None and self._connection.in_transaction
-        return isinstance(error, apsw.BusyError | FormatTooNewError) and not has_transaction
 
     def _failure(self, request: _Request, error: Exception) -> PerdureError:
         if isinstance(error, PerdureError):
