@@ -258,3 +258,29 @@ async def test_an_id_that_is_no_text_any_more_harms_no_listing(place: Path) -> N
         ]
         (damage,) = await store.verify_store()
         assert "not UTF-8" in str(damage)
+
+
+BROKEN = {"raw": "x'7b22'", "entry_id": "CAST(x'7bff' AS TEXT)"}
+
+
+@pytest.mark.parametrize("column", BROKEN)
+async def test_what_was_mended_is_read_while_somebody_keeps_the_error(
+    place: Path, column: str
+) -> None:
+    where = f"WHERE session = ({HURT}) AND seq = 4"
+    async with SqliteStore(place) as store:
+        sound = await store.load_entries("hurt")
+        do(
+            place,
+            f"CREATE TABLE kept (value); INSERT INTO kept SELECT {column} FROM entries {where}",
+        )
+        do(place, f"UPDATE entries SET {column} = {BROKEN[column]} {where}")
+        kept: list[BaseException] = []
+        for _ in range(8):  # more than there are readers
+            with pytest.raises(JournalCorruptError) as told:
+                await store.load_entries("hurt")
+            kept.append(told.value)
+        do(place, f"UPDATE entries SET {column} = (SELECT value FROM kept) {where}")
+        for _ in range(8):
+            assert await store.load_entries("hurt") == sound
+    assert len(kept) == 8

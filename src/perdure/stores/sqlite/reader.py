@@ -248,11 +248,14 @@ class Reader:
         return tuple(found)
 
     def _entries(self, head: Head, query: str, values: tuple[int | str, ...]) -> list[StoredEntry]:
+        rows = self.run(query, values)
         try:
-            return read_rows(self.run(query, values))
+            return read_rows(rows)
         except DamagedRow as error:
             place = f"position {error.pos}"
             raise self.damage(head, error.seq, place, str(error)) from error
+        finally:
+            rows.close()  # whoever keeps the error would keep this snapshot open
 
     def load_entry(self, session_id: str, entry: int | str) -> StoredEntry:
         """One entry, by `seq` or by entry id."""
