@@ -109,16 +109,16 @@ async def serve(file: str) -> None:
     async with NotingStore(file) as store:
         submit = store._writer.submit
 
-        def noting_submit(kind: Any, session_id: str, verb: Any, *rest: Any) -> Any:
+        def noting_submit(kind: Any, session_id: str, verb: Any, *rest: Any, **options: Any) -> Any:
             times = mine.get([])
 
             def noting_verb(*arguments: Any) -> Any:
                 times.append(time.monotonic())
                 return verb(*arguments)
 
-            future = submit(kind, session_id, noting_verb, *rest)
+            told = submit(kind, session_id, noting_verb, *rest, **options)
             times.insert(0, time.monotonic())
-            return future
+            return told
 
         store._writer.submit = noting_submit  # type: ignore[assignment]
         store.observe_commits(note)
