@@ -102,26 +102,18 @@ def shared_file(folder: Path) -> Shared:
 
 
 def shared_sqlite(folder: Path) -> Shared:
-    connection = apsw.Connection(str(folder / "shared.db"))
-    for pragma in ("page_size = 8192", "journal_mode = wal", "synchronous = full"):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-    connection.execute("CREATE TABLE lines (pos INTEGER PRIMARY KEY, raw BLOB)")
-
-    def commit(lines: list[bytes]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO lines VALUES (NULL, ?)", [(line,) for line in lines])
-        connection.execute("COMMIT")
-
-    return Shared(commit)
+    return _shared(apsw.Connection(str(folder / "shared.db")), page_size=8192)
 
 
 def shared_module(folder: Path) -> Shared:
     """As `shared_sqlite`, with the `sqlite3` of Python and its page size as it comes."""
-    connection = sqlite3.connect(
-        folder / "module.db", isolation_level=None, check_same_thread=False
-    )
-    for pragma in ("journal_mode = wal", "synchronous = full"):
-        connection.execute(f"PRAGMA {pragma}")
+    path = folder / "module.db"
+    return _shared(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+
+
+def _shared(connection: apsw.Connection | sqlite3.Connection, **pragmas: object) -> Shared:
+    for name, value in {**pragmas, "journal_mode": "wal", "synchronous": "full"}.items():
+        connection.execute(f"PRAGMA {name} = {value}").fetchall()
     connection.execute("CREATE TABLE lines (pos INTEGER PRIMARY KEY, raw BLOB)")
 
     def commit(lines: list[bytes]) -> None:
