@@ -6,6 +6,7 @@ in its text. The other half of codec.py, which makes the bytes and reads their h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -74,16 +75,19 @@ def typed(
 
 def decode_message_with_opaque_parts(raw: bytes) -> Message | None:
     """The message of these bytes, its unknown parts as they are written; None: it is none."""
+    message, parts = _apart(raw, decode_view)
+    return msgspec.structs.replace(message, parts=parts) if isinstance(message, Message) else None
+
+
+def _apart(raw: bytes, decode: Callable[[bytes], object]) -> tuple[object, tuple[Part, ...]]:
+    """What these bytes are without their parts, None if nothing; and the parts."""
     try:
-        parts = [_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts]
+        parts = tuple([_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts])
         fields = decode_object(raw)
         fields["parts"] = msgspec.Raw(b"[]")
-        message = decode_view(msgspec.json.encode(fields))
+        return decode(msgspec.json.encode(fields)), parts
     except BROKEN:
-        return None
-    if not isinstance(message, Message):
-        return None
-    return msgspec.structs.replace(message, parts=tuple(parts))
+        return None, ()
 
 
 def _decode_any_part(raw: bytes) -> Part:
@@ -97,13 +101,7 @@ def _decode_any_part(raw: bytes) -> Part:
 
 def _decode_result_with_unknown_parts(raw: bytes) -> ToolResult | None:
     """A result answers its call whatever it is made of: a part that is not known is named."""
-    try:
-        parts = [_decode_any_part(bytes(part)) for part in _decode_loose(raw).parts]
-        fields = decode_object(raw)
-        fields["parts"] = msgspec.Raw(b"[]")
-        result = _decode_part(msgspec.json.encode(fields))
-    except BROKEN:
-        return None
+    result, parts = _apart(raw, _decode_part)
     if not isinstance(result, ToolResult):
         return None
     known = (part if isinstance(part, Text | File) else _name_of(part) for part in parts)

@@ -191,16 +191,13 @@ class Writer:
             was_at_rest, job = self._receive(waiting)
             if waiting:
                 waiting += self._take_what_waits()
-            while waiting:
-                group, waiting = waiting, []
-                if was_at_rest and self._is_quick and len(group) >= PARTED:
-                    half = len(group) // 2
-                    group, waiting = group[:half], group[half:]
-                was_at_rest = False
+            count = len(waiting)
+            if was_at_rest and job is _nothing and self._is_quick and count >= PARTED:
+                count //= 2
+            group, waiting = waiting[:count], waiting[count:]
+            if group:
                 self._commit_and_count(group)
-                del group  # what was asked, and who waited, would be kept as long as this rests
-                if job is _nothing:
-                    break
+            del group  # what was asked, and who waited, would be kept as long as this rests
             if job is not _nothing:
                 self._tell()
                 if job is None:
@@ -214,7 +211,7 @@ class Writer:
         Blocks while there is neither, and says whether it did.
         """
         was_at_rest = False
-        work: list[_Request] | Callable[[], object] | None = waiting
+        work: list[_Request] | Callable[[], object] | None
         try:
             work = self._queue.get_nowait()
         except Empty:
